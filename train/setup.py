@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import keras
@@ -16,7 +17,7 @@ from train.distribution.devices import ALONE, Devices, choose_devices
 from train.input.caching import keep_examples
 from train.input.lengths import read_lengths
 from train.input.preparation import Preparation
-from train.input.reader_input import BatchInput, ReaderInput
+from train.input.reader_input import Assignment, BatchInput, ReaderInput
 from train.input.reading_errors import explained
 from train.input.tfdata_input import TfdataInput
 from train.loop.local_sgd import LocalSteps
@@ -31,6 +32,7 @@ from train.optimization.optimizers import make_optimizer
 from train.optimization.precision import set_precision
 from train.optimization.recompute import recomputing
 from train.optimization.replica_seeds import with_replica_seeds
+from train.optimization.step import evaluate_step, train_step
 from train.optimization.updater import Updater
 from train.options.config import LabelSpec
 from train.options.length_buckets import Boundaries, SplitBuckets, bucket_split
@@ -150,13 +152,13 @@ def make_steps(setup: Setup) -> Steps:
 
 def make_unit_steps(setup: Setup, num_workers: int) -> UnitSteps:
     """Returns the steps that deal out units of an asynchronous run to so many workers."""
+    objective = setup.objective
     return UnitSteps(
         setup.devices.strategy,
-        setup.bundle.model,
-        _backward(setup),
-        setup.updater,
-        setup.objective,
+        partial(train_step, _backward(setup), setup.updater, objective),
+        partial(evaluate_step, setup.bundle.model, objective),
         setup.input.spec,
+        objective.layout.num_sums,
         num_workers,
     )
 
@@ -195,13 +197,13 @@ def make_input(
         UsageError: If the examples cannot be kept where they are wanted.
     """
     options = request.options
+    assigned = Assignment(request.splits, plan, worker_index, options.seed)
     if options.reader == "tfdata":
-        return Source(TfdataInput(request.dataset, request.splits, preparation, plan, worker_index, options.seed))
+        return Source(TfdataInput(request.dataset, preparation, assigned))
     opened = Splits(request.dataset)
     note = keep_examples(opened, request.split_names, options.cache, options.workers_per_host or 1)
     buckets = {} if options.length_buckets is None else assign_length_buckets(request, bundle, opened)
-    input_ = ReaderInput(opened, request.splits, preparation, plan, worker_index, options.seed, buckets)
-    return Source(input_, note, buckets.get(request.splits.train))
+    return Source(ReaderInput(opened, preparation, assigned, buckets), note, buckets.get(request.splits.train))
 
 
 def assign_length_buckets(request: Request, bundle: ModelBundle, opened: Splits) -> dict[str, SplitBuckets]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import keras
 
@@ -12,6 +12,7 @@ from shardkit.units import format_number
 from train.optimization.gradients import all_layers
 from train.optimization.objectives import Classification
 from train.optimization.precision import note_on_outputs
+from train.options.config import LabelSpec
 from train.options.labels import MAX_NAMES_SHOWN, note_on_classes, note_on_unseen, notes_on_unlabelled
 from train.options.local_sgd_checks import can_sync, num_syncs
 from train.options.optimizer_options import OptimizerOptions, describe_optimizer
@@ -25,16 +26,10 @@ from train.setup import Setup
 
 def describe(reporter: Reporter, setup: Setup) -> None:
     """Prints the plan of a run, with its arithmetic."""
-    request, devices, plan, label, bundle, *_ = setup
-    buckets = setup.buckets
-    target = f"{label.name} (regression)"
-    if label.task == "classification":
-        shown = ", ".join(label.class_names[:MAX_NAMES_SHOWN])
-        more = ", ..." if len(label.class_names) > MAX_NAMES_SHOWN else ""
-        target = f"{label.name} ({len(label.classes)} classes: {shown}{more})"
-    manifest = request.dataset.manifest
+    request, plan, label, bundle = setup.request, setup.plan, setup.label, setup.bundle
+    name = request.dataset.manifest.name
     reporter.say(
-        f"{manifest.name}  label {target}  model {request.model}, {bundle.summary}, "
+        f"{name}  label {_target(label)}  model {request.model}, {bundle.summary}, "
         f"{bundle.model.count_params():,} parameters"
     )
     reporter.say(
@@ -42,32 +37,10 @@ def describe(reporter: Reporter, setup: Setup) -> None:
         f"{format_number(plan.num_epochs, 'epoch')} of {format_number(plan.steps_per_epoch, 'step')} of "
         f"{plan.global_batch_size}"
         + (f" ({format_number(plan.num_dropped, 'example')} left out, others each time)" if plan.num_dropped else "")
-        + f"  {devices.summary}"
+        + f"  {setup.devices.summary}"
     )
-    if buckets is not None:
-        ends = ", ".join(f"{end:,}" for end in buckets.boundaries)
-        reporter.say(f"length buckets of {buckets.feature} up to {ends}; {buckets.padding:.1%} of them is padding")
-    reporter.say(
-        describe_optimizer(
-            setup.updater.options,
-            setup.schedule.num_warm_up_steps,
-            request.options.scale_learning_rate,
-            plan.global_batch_size,
-            request.defaults.global_batch_size,
-        )
-    )
-    if (loss := _loss(setup)) is not None:
-        reporter.say(f"loss  {loss}")
-    if (patience := request.options.early_stopping) is not None:
-        has_validation = request.splits.validation is not None
-        monitor = choose_monitor(request.options.monitor, setup.objective.layout, has_validation=has_validation)
-        reporter.say(f"ends early after {format_number(patience, 'epoch')} without a better {monitor}")
-    if plan.sync_every is not None:
-        syncs = num_syncs(plan.steps_per_epoch, plan.sync_every)
-        reporter.say(
-            f"workers step on their own and average their weights {format_number(syncs, 'time')} an epoch, every "
-            f"{format_number(max(1, round(plan.steps_per_epoch / syncs)), 'step')} or so"
-        )
+    for text in _settings(setup):
+        reporter.say(text)
     if request.splits.validation is None:
         reporter.note("no split to validate on, so there will be train metrics only; convert with --split test=0.1")
     else:
@@ -78,6 +51,41 @@ def describe(reporter: Reporter, setup: Setup) -> None:
     own_notes = [*notes_on_unlabelled(label), *filter(None, (note_on_classes(label), note_on_unseen(label)))]
     for text in (*own_notes, *bundle.notes, *_model_notes(bundle.model, plan, setup.updater.options)):
         reporter.note(text)
+
+
+def _target(label: LabelSpec) -> str:
+    if label.task == "regression":
+        return f"{label.name} (regression)"
+    shown = ", ".join(label.class_names[:MAX_NAMES_SHOWN])
+    more = ", ..." if len(label.class_names) > MAX_NAMES_SHOWN else ""
+    return f"{label.name} ({len(label.classes)} classes: {shown}{more})"
+
+
+def _settings(setup: Setup) -> Iterator[str]:
+    """Yields the lines on length buckets, optimizer, loss, early stopping and averages."""
+    request, plan = setup.request, setup.plan
+    if (buckets := setup.buckets) is not None:
+        ends = ", ".join(f"{end:,}" for end in buckets.boundaries)
+        yield f"length buckets of {buckets.feature} up to {ends}; {buckets.padding:.1%} of them is padding"
+    yield describe_optimizer(
+        setup.updater.options,
+        setup.schedule.num_warm_up_steps,
+        request.options.scale_learning_rate,
+        plan.global_batch_size,
+        request.defaults.global_batch_size,
+    )
+    if (loss := _loss(setup)) is not None:
+        yield f"loss  {loss}"
+    if (patience := request.options.early_stopping) is not None:
+        has_validation = request.splits.validation is not None
+        monitor = choose_monitor(request.options.monitor, setup.objective.layout, has_validation=has_validation)
+        yield f"ends early after {format_number(patience, 'epoch')} without a better {monitor}"
+    if plan.sync_every is not None:
+        syncs = num_syncs(plan.steps_per_epoch, plan.sync_every)
+        yield (
+            f"workers step on their own and average their weights {format_number(syncs, 'time')} an epoch, every "
+            f"{format_number(max(1, round(plan.steps_per_epoch / syncs)), 'step')} or so"
+        )
 
 
 def conclude(reporter: Reporter, setup: Setup, epochs: Sequence[EpochMetrics], first_step: int, monitor: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ import pytest
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
 from tests.support.campaign import in_campaign
-from train.options.config import TrainOptions
+from tests.support.training import inprocess
+from tests.support.training.inprocess import Interrupted, Recorder
+from tests.support.training.sounds import tone, wav
 from train.reporting.metrics import EpochMetrics
-from train.reporting.report import Reporter
-from train.run import run
-from train.runs.request import resolve
-from train.runs.run_folder import RunFolder
 
 pytestmark = pytest.mark.full
 
@@ -26,25 +23,8 @@ SAMPLES = make_feature("sound", "float32", (None,))
 KIND = make_feature("kind", "string")
 
 
-class StopAfter(Reporter):
-    """Ends a run after some steps, as Ctrl-C would."""
-
-    def __init__(self, num_steps: int) -> None:
-        super().__init__()
-        self.num_left = num_steps
-
-    def step(self, *args: Any) -> None:
-        self.num_left -= 1
-        if not self.num_left:
-            raise KeyboardInterrupt
-
-
-def train(dataset: Path, output: Path, reporter: Reporter | None = None, **settings: Any) -> list[EpochMetrics]:
-    options = TrainOptions(dataset=str(dataset), output=str(output), label="kind", **settings)
-    folder, request = RunFolder(options.output), resolve(options)
-    folder.open(resume=options.resume)
-    run(request, folder, reporter or Reporter())
-    return folder.read_metrics()
+def train(dataset: Path, output: Path, reporter: Recorder | None = None, **settings: Any) -> list[EpochMetrics]:
+    return inprocess.train(dataset, output, reporter, label="kind", **settings)
 
 
 def accuracy(lines: list[EpochMetrics]) -> float:
@@ -68,8 +48,8 @@ def test_arrays_are_learned_as_images_and_go_on_exactly(write, tmp_path) -> None
     settings = {"global_batch_size": 20, "learning_rate": 5e-3}
     whole = train(data, tmp_path / "whole", epochs=4, **settings)
     assert accuracy(whole) > 0.9
-    with pytest.raises(KeyboardInterrupt):
-        train(data, tmp_path / "cut", StopAfter(17), epochs=4, checkpoint_every=3, **settings)
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "cut", Recorder(17), epochs=4, checkpoint_every=3, **settings)
     resumed = train(data, tmp_path / "cut", epochs=4, checkpoint_every=3, resume=True, **settings)
     assert [(line.train, line.validation) for line in resumed] == [(line.train, line.validation) for line in whole]
 
@@ -111,18 +91,6 @@ def test_a_model_without_its_feature_is_refused(write, tmp_path) -> None:
         train(data, tmp_path / "text", model="text")
     with pytest.raises(UsageError, match=r"image model reads one feature.*found: none"):
         train(data, tmp_path / "image", model="image")
-
-
-def tone(pitch: float, num_samples: int) -> np.ndarray:
-    return 0.3 * np.sin(2 * np.pi * pitch * np.arange(num_samples) / 8000)
-
-
-def wav(samples: np.ndarray) -> bytes:
-    raw = (samples * 32767).astype("<i2").tobytes()
-    head = (
-        b"RIFF" + struct.pack("<I", 36 + len(raw)) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8000, 16000, 2, 16)
-    )
-    return head + b"data" + struct.pack("<I", len(raw)) + raw
 
 
 @pytest.mark.slow

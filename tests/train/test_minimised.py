@@ -10,38 +10,18 @@ import pytest
 
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
-from train.options.config import TrainOptions
+from tests.support.training import inprocess
+from tests.support.training.inprocess import Recorder
 from train.reporting.metrics import EpochMetrics
-from train.reporting.report import Reporter
-from train.run import run
-from train.runs.request import resolve
-from train.runs.run_folder import RunFolder
 
 pytestmark = pytest.mark.full
 
 RARE = (make_feature("x", "float32"), make_feature("kind", "string"))
 
 
-class Listener(Reporter):
-    """Keeps what a run says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.texts.append(text)
-
-    def note(self, text: str) -> None:
-        self.texts.append(f"note: {text}")
-
-
 def train(dataset: Path, output: Path, **settings: Any) -> tuple[list[EpochMetrics], list[str]]:
-    options = TrainOptions(dataset=str(dataset), output=str(output), **settings)
-    folder, request, listener = RunFolder(options.output), resolve(options), Listener()
-    folder.open(resume=options.resume)
-    run(request, folder, listener)
-    return folder.read_metrics(), listener.texts
+    reporter = Recorder()
+    return inprocess.train(dataset, output, reporter, **settings), reporter.texts
 
 
 def rare_rows(num_rows: int, seed: int) -> list[dict[str, Any]]:

@@ -13,14 +13,13 @@ import tensorflow as tf
 
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
+from tests.support.training import inprocess
 from tests.support.training.inprocess import Interrupted, Recorder
 from train.options.config import TrainOptions
 from train.reporting.metric_sums import summarize, zero_sums
 from train.reporting.metrics import EpochMetrics
-from train.run import run
-from train.runs.checkpoints import Checkpoints
+from train.runs.checkpoints import Checkpoints, Trained
 from train.runs.request import resolve
-from train.runs.run_folder import RunFolder
 from train.setup import Setup, make_steps, set_up
 
 pytestmark = pytest.mark.full
@@ -42,6 +41,8 @@ EVERYTHING = {
     "optimizer": "sgd", "schedule": "linear", "warmup_steps": 3, "clip_norm": 0.5, "accumulate": 3, "ema": 0.9,
     "prune": 0.5, "precision": "float16", "weight_decay": 0.01, "learning_rate": 0.05,
 }  # fmt: skip
+
+SETTINGS = {"label": "sides", "epochs": 2, "global_batch_size": 30, "checkpoint_every": 4}
 
 
 def table(num_rows: int, seed: int) -> list[dict[str, Any]]:
@@ -65,17 +66,11 @@ def model(tmp_path: Path) -> str:
 
 
 def options(dataset: Path, output: Path, **typed: Any) -> TrainOptions:
-    settings = {"label": "sides", "epochs": 2, "global_batch_size": 30, "checkpoint_every": 4}
-    return TrainOptions(**{"dataset": str(dataset), "output": str(output), **settings, **typed})
+    return TrainOptions(**{"dataset": str(dataset), "output": str(output), **SETTINGS, **typed})
 
 
 def train(dataset: Path, output: Path, reporter: Recorder | None = None, **typed: Any) -> list[EpochMetrics]:
-    asked = options(dataset, output, **typed)
-    folder = RunFolder(asked.output)
-    request = resolve(asked)
-    folder.open(resume=asked.resume)
-    run(request, folder, reporter or Recorder())
-    return folder.read_metrics()
+    return inprocess.train(dataset, output, reporter, **{**SETTINGS, **typed})
 
 
 def stored(output: Path) -> dict[str, np.ndarray]:
@@ -85,8 +80,8 @@ def stored(output: Path) -> dict[str, np.ndarray]:
 
 def restored(dataset: Path, output: Path, **typed: Any) -> Setup:
     setup = set_up(resolve(options(dataset, output, **typed)))
-    model, num_sums = setup.bundle.model, setup.objective.layout.num_sums
-    found = Checkpoints(output / "checkpoints", model, setup.updater.state, num_sums, print).restore_newest()
+    trained = Trained(setup.bundle.model, setup.updater.state, setup.objective.layout.num_sums)
+    found = Checkpoints(output / "checkpoints", trained, print).restore_newest()
     assert found is not None
     return setup
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from train.asynchronous.steps import UnitResult, UnitSteps
 from train.asynchronous.work_units import Unit, bounded_size, next_stop, plan_work_units, steps_a_unit
 from train.distribution.heartbeat import START_LIMIT_S
-from train.loop.epoch_loop import EpochLoop, mean_loss
+from train.loop.epoch_loop import EpochLoop, LoopParts, mean_loss
 from train.reporting.metric_sums import Sums, zero_sums
 from train.reporting.metrics import Meter
 
@@ -56,20 +55,17 @@ class UnitLoop(EpochLoop):
     """Deals out units from where a checkpoint stands to the end of the plan.
 
     Args:
+        parts: What it works with.
         units: What deals them out.
         num_workers: That take them.
-        meter: Measures where the time goes.
         has_validation: Whether there is a split to validate on.
-        settings: Of `EpochLoop`.
     """
 
-    def __init__(
-        self, *, units: UnitSteps, num_workers: int, meter: UnitMeter, has_validation: bool, **settings: Any
-    ) -> None:
-        super().__init__(meter=meter, **settings)
+    def __init__(self, parts: LoopParts, units: UnitSteps, num_workers: int, *, has_validation: bool) -> None:
+        self._unit_meter = UnitMeter(num_workers)
+        super().__init__(parts, self._unit_meter)
         self._units = units
         self._num_workers = num_workers
-        self._unit_meter = meter
         self._has_validation = has_validation
         self._step_s: float | None = None
 
@@ -96,7 +92,7 @@ class UnitLoop(EpochLoop):
                     self._unit_meter.finished_unit(result, result.unit.size * plan.global_batch_size)
                     self._heartbeat.beat(step, START_LIMIT_S)
                     self._reporter.step(step - end + plan.steps_per_epoch, mean_loss(sums), self._unit_meter)
-                    self._on_step(step, sums, self._unit_meter)
+                    self._hooks.on_step(step, sums, self._unit_meter)
                 if self._stop.is_wanted or self._is_checkpoint_due(step):
                     self._save(step, sums)
                     self._unit_meter.leave_out()

@@ -10,17 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from train.asynchronous.input import TRAINING, VALIDATION, ask, error_of_worker
 from train.asynchronous.work_units import Unit
 from train.models.batch import Batch
-from train.optimization.gradients import ComputeGradients
-from train.optimization.objectives import Objective
-from train.optimization.step import evaluate_step, train_step
-from train.optimization.updater import Updater
 from train.reporting.metric_sums import Sums
 
 # Units of each worker: one that it does, and one more, so that it does not have to wait for the chief.
@@ -48,36 +43,26 @@ class UnitSteps:
 
     Args:
         strategy: Over the cluster.
-        model: Made in its scope.
-        backward: From `gradient_function`.
-        updater: Made in its scope.
-        objective: What is minimised.
+        train_step: Returns the sums of a batch, and updates the model.
+        evaluate_step: Returns the sums of a batch.
         spec: What a batch is made of.
+        num_sums: Of the objective.
         num_workers: That take units.
     """
 
     def __init__(
         self,
         strategy: tf.distribute.experimental.ParameterServerStrategy,
-        model: keras.Model,
-        backward: ComputeGradients,
-        updater: Updater,
-        objective: Objective,
+        train_step: Callable[[Batch], tf.Tensor],
+        evaluate_step: Callable[[Batch], tf.Tensor],
         spec: Batch,
+        num_sums: int,
         num_workers: int,
     ) -> None:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._num_pending = num_workers * NUM_PENDING
-
-        def train(batch: Batch) -> tf.Tensor:
-            return train_step(backward, updater, objective, batch)
-
-        def evaluate(batch: Batch) -> tf.Tensor:
-            return evaluate_step(model, objective, batch)
-
-        num_sums = objective.layout.num_sums
-        self._train = _unit_function(strategy, train, TRAINING, spec, num_sums)
-        self._evaluate = _unit_function(strategy, evaluate, VALIDATION, spec, num_sums)
+        self._train = _unit_function(strategy, train_step, TRAINING, spec, num_sums)
+        self._evaluate = _unit_function(strategy, evaluate_step, VALIDATION, spec, num_sums)
 
     def train(self, units: Iterable[Unit], is_stopped: Callable[[], bool]) -> Iterator[UnitResult]:
         """Yields the results of units, in their order; all that were begun are done when it ends.

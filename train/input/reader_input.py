@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from itertools import count
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import tensorflow as tf
 
@@ -30,6 +30,22 @@ _PIECE_BYTES = 2 << 20
 _MASK = "mask"
 
 T = TypeVar("T")
+
+
+class Assignment(NamedTuple):
+    """Which batches one worker reads.
+
+    Attributes:
+        splits: That are read.
+        plan: Sizes and steps.
+        worker_index: Of this worker.
+        seed: Of order and augmentation.
+    """
+
+    splits: Splits
+    plan: TrainPlan
+    worker_index: int
+    seed: int
 
 
 class BatchInput(Protocol):
@@ -59,11 +75,8 @@ class ReaderInput:
 
     Args:
         opened: The dataset.
-        splits: That are read.
         preparation: What becomes of the columns.
-        plan: Sizes and steps.
-        worker_index: Of this worker.
-        seed: Of order and augmentation.
+        assigned: Which batches this worker reads.
         buckets: By split: what its batches of similar length are made of. A split that is not there has batches of
             examples of any length.
     """
@@ -71,19 +84,13 @@ class ReaderInput:
     def __init__(
         self,
         opened: OpenSplits,
-        splits: Splits,
         preparation: Preparation,
-        plan: TrainPlan,
-        worker_index: int,
-        seed: int,
+        assigned: Assignment,
         buckets: Mapping[str, SplitBuckets] | None = None,
     ) -> None:
         self._opened = opened
-        self._splits = splits
         self._preparation = preparation
-        self._plan = plan
-        self._worker_index = worker_index
-        self._seed = seed
+        self._splits, self._plan, self._worker_index, self._seed = assigned
         self._buckets = buckets or {}
         self._prepare = {is_training: self._graph(is_training) for is_training in (True, False)}
 

@@ -17,9 +17,9 @@ from shardkit.adapters.tfdata import (
 )
 from shardkit.dataset.open import Dataset
 from train.input.preparation import Preparation
+from train.input.reader_input import Assignment
 from train.models.batch import Batch
-from train.options.choices import Splits
-from train.options.step_plan import Position, TrainPlan
+from train.options.step_plan import Position
 
 _SHARDS, _WINDOWS, _AUGMENTATION = 0, 1, 2
 
@@ -29,28 +29,15 @@ class TfdataInput:
 
     Args:
         dataset: An open dataset whose files TensorFlow can open.
-        splits: That are read.
         preparation: What becomes of the columns.
-        plan: Sizes and steps.
-        worker_index: Of this worker.
-        seed: Of order and augmentation.
+        assigned: Which batches this worker reads.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        splits: Splits,
-        preparation: Preparation,
-        plan: TrainPlan,
-        worker_index: int,
-        seed: int,
-    ) -> None:
+    def __init__(self, dataset: Dataset, preparation: Preparation, assigned: Assignment) -> None:
         self._dataset = dataset
-        self._splits = splits
         self._preparation = preparation
-        self._plan = plan
-        self._first_row = worker_index * plan.worker_batch_size
-        self._seed = seed
+        self._splits, self._plan, worker_index, self._seed = assigned
+        self._first_row = worker_index * self._plan.worker_batch_size
 
     @property
     def spec(self) -> Batch:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,70 +24,86 @@ from train.reporting.report import Reporter
 from train.runs.checkpoints import Checkpoints, Restored
 
 
-class EpochLoop(ABC):
-    """Trains from where a checkpoint stands to the end of the plan.
+class Hooks:
+    """What a run does at the events of its loop; nothing by default."""
 
-    Args:
+    def explained(self, kind: str) -> AbstractContextManager[None]:
+        """Returns the context that explains errors of TensorFlow while the `train` or `validation` split is read."""
+        return nullcontext()
+
+    def weights_to_evaluate(self) -> AbstractContextManager[None]:
+        """Returns the context in which the model has the weights that are validated."""
+        return nullcontext()
+
+    def should_stop(self) -> bool:
+        """Returns whether the run is over before its plan. Called after each checkpoint, and at the start."""
+        return False
+
+    def on_step(self, num_steps: int, sums: Sums, meter: Meter) -> None:
+        """Called after every step with the sums of the epoch, as far as they are known."""
+
+    def on_epoch(self, line: EpochMetrics) -> None:
+        """Called with every finished epoch, before its checkpoint is written."""
+
+    def on_saved(self) -> None:
+        """Called after the checkpoint of every finished epoch was written."""
+
+    def not_a_number(self, num_steps: int) -> UsageError:
+        """Returns the error for a loss that is none in the last of so many steps."""
+        return UsageError(f"the loss is no longer a number at step {num_steps:,}", next_step=SMALLER_STEPS)
+
+    def check_weights(self, num_steps: int) -> None:
+        """Checks, before they are validated or saved, the weights after so many steps."""
+
+
+class LoopParts(NamedTuple):
+    """What every loop works with.
+
+    Attributes:
         plan: Sizes and steps.
         layout: Of the sums that steps return.
         checkpoints: Where to save.
         checkpoint_every: Steps between checkpoints besides those after each epoch; None for those only.
         reporter: Gets every step.
         profiler: Gets every step, too.
-        on_epoch: Called with every finished epoch, before its checkpoint is written.
-        weights_to_evaluate: Makes the context in which the model has the weights that are validated.
-        should_stop: Returns whether the run is over before its plan. Called after each checkpoint, and at the start.
-        explained: Makes the context that explains errors of TensorFlow, by `train` or `validation`.
+        heartbeat: Given the signs of life of this worker.
         stop: Says before every step whether this worker wants to stop.
         meet: Waits for all workers, which stand after the same step.
-        heartbeat: Given the signs of life of this worker.
-        meter: Measures where the time goes.
-        on_saved: Called after the checkpoint of every finished epoch was written.
-        on_step: Called after every step with their number and the sums of the epoch, as far as they are known.
-        not_a_number: Makes the error for a loss that is none in the last of so many steps.
-        check_weights: Checks, before they are validated or saved, the weights after so many steps.
+        hooks: Called at events.
     """
 
-    def __init__(
-        self,
-        *,
-        plan: TrainPlan,
-        layout: SumsLayout,
-        checkpoints: Checkpoints,
-        checkpoint_every: int | None,
-        reporter: Reporter,
-        profiler: Profiler,
-        on_epoch: Callable[[EpochMetrics], None],
-        weights_to_evaluate: Callable[[], AbstractContextManager[None]],
-        should_stop: Callable[[], bool],
-        explained: Callable[[str], AbstractContextManager[None]],
-        stop: Stop,
-        meet: Callable[[int], None],
-        heartbeat: Heartbeat,
-        meter: Meter,
-        on_saved: Callable[[], object] = lambda: None,
-        on_step: Callable[[int, Sums, Meter], None] = lambda step, sums, meter: None,
-        not_a_number: Callable[[int], UsageError] | None = None,
-        check_weights: Callable[[int], None] = lambda step: None,
-    ) -> None:
-        self._plan = plan
-        self._layout = layout
-        self._checkpoints = checkpoints
-        self._checkpoint_every = checkpoint_every
-        self._reporter = reporter
-        self._profiler = profiler
-        self._on_epoch = on_epoch
-        self._weights_to_evaluate = weights_to_evaluate
-        self._should_stop = should_stop
-        self._explained = explained
-        self._stop = stop
-        self._meet = meet
-        self._heartbeat = heartbeat
+    plan: TrainPlan
+    layout: SumsLayout
+    checkpoints: Checkpoints
+    checkpoint_every: int | None
+    reporter: Reporter
+    profiler: Profiler
+    heartbeat: Heartbeat
+    stop: Stop
+    meet: Callable[[int], None]
+    hooks: Hooks
+
+
+class EpochLoop(ABC):
+    """Trains from where a checkpoint stands to the end of the plan.
+
+    Args:
+        parts: What it works with.
+        meter: Measures where the time goes.
+    """
+
+    def __init__(self, parts: LoopParts, meter: Meter) -> None:
+        self._plan = parts.plan
+        self._layout = parts.layout
+        self._checkpoints = parts.checkpoints
+        self._checkpoint_every = parts.checkpoint_every
+        self._reporter = parts.reporter
+        self._profiler = parts.profiler
+        self._heartbeat = parts.heartbeat
+        self._stop = parts.stop
+        self._meet = parts.meet
+        self._hooks = parts.hooks
         self._meter = meter
-        self._on_saved = on_saved
-        self._on_step = on_step
-        self._not_a_number = not_a_number or _not_a_number
-        self._check_weights = check_weights
 
     @abstractmethod
     def _train_epoch(self, first_step: int, sums: Sums) -> Sums:
@@ -114,13 +131,13 @@ class EpochLoop(ABC):
             if sums[0] and self._plan.position(step).step == 0:
                 # The run was stopped after the last step of an epoch, before its validation.
                 step, sums = self._end_epoch(step, sums, 0.0)
-            while step < self._plan.num_steps and not self._should_stop():
+            while step < self._plan.num_steps and not self._hooks.should_stop():
                 step, sums = self._run_epoch(step, sums)
         # Tables, exports and the end of a process with many threads take longer than a step.
         self._heartbeat.leave("the end of the run", START_LIMIT_S)
         self._profiler.close(step)
         if step == self._plan.num_steps:
-            with self._explained("train"):
+            with self._hooks.explained("train"):
                 self._check_end()
         # A worker that ends is a failure to those that have not.
         self._meet(step)
@@ -128,7 +145,7 @@ class EpochLoop(ABC):
     def _run_epoch(self, step: int, sums: Sums) -> tuple[int, Sums]:
         epoch = self._plan.position(step).epoch
         started_at = time.monotonic()
-        with self._explained("train"):
+        with self._hooks.explained("train"):
             sums = self._train_epoch(step, sums)
         step = (epoch + 1) * self._plan.steps_per_epoch
         self._profiler.at_step(step)
@@ -136,8 +153,8 @@ class EpochLoop(ABC):
 
     def _end_epoch(self, step: int, sums: Sums, train_s: float) -> tuple[int, Sums]:
         trained_at = time.monotonic()
-        self._check_weights(step)
-        with self._explained("validation"):
+        self._hooks.check_weights(step)
+        with self._hooks.explained("validation"):
             validation = self._validate(step, sums)
         line = EpochMetrics(
             epoch=step // self._plan.steps_per_epoch - 1,
@@ -153,15 +170,15 @@ class EpochLoop(ABC):
             communication_share=self._meter.communication_share,
         )
         sums = zero_sums(self._layout)
-        with self._heartbeat.busy("end of an epoch", START_LIMIT_S), self._explained("train"):
-            self._on_epoch(line)
+        with self._heartbeat.busy("end of an epoch", START_LIMIT_S), self._hooks.explained("train"):
+            self._hooks.on_epoch(line)
             self._checkpoints.save(step, sums)
-            self._on_saved()
+            self._hooks.on_saved()
             self._meet(step)
         return step, sums
 
     def _validate(self, step: int, of_epoch: Sums) -> dict[str, float] | None:
-        with self._weights_to_evaluate(), self._heartbeat.busy("validation", START_LIMIT_S):
+        with self._hooks.weights_to_evaluate(), self._heartbeat.busy("validation", START_LIMIT_S):
             found = self._evaluate(step)
         if found is None:
             return None
@@ -174,13 +191,13 @@ class EpochLoop(ABC):
     def _checked(self, sums: Sums, num_steps: int) -> Sums:
         if not np.isfinite(sums).all():
             with self._heartbeat.busy("search for the inputs that are no numbers", START_LIMIT_S):
-                error = self._not_a_number(num_steps)
+                error = self._hooks.not_a_number(num_steps)
             raise error
         return sums
 
     def _save(self, step: int, sums: Sums, *, is_last: bool = False) -> None:
         with self._heartbeat.busy("checkpoint", START_LIMIT_S):
-            self._check_weights(step)
+            self._hooks.check_weights(step)
             self._checkpoints.save(step, sums)
             # The chief alone writes, for as long as it takes; the others are as busy meanwhile.
             try:
@@ -198,10 +215,6 @@ class EpochLoop(ABC):
     def _is_checkpoint_due(self, num_steps: int) -> bool:
         every = self._checkpoint_every
         return every is not None and num_steps % every == 0 and num_steps % self._plan.steps_per_epoch != 0
-
-
-def _not_a_number(num_steps: int) -> UsageError:
-    return UsageError(f"the loss is no longer a number at step {num_steps:,}", next_step=SMALLER_STEPS)
 
 
 def mean_loss(sums: Sums) -> float | None:

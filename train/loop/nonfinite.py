@@ -41,24 +41,41 @@ class Finding(NamedTuple):
 
 
 class BadBatch(NamedTuple):
-    """A batch with inputs that are no numbers."""
+    """A batch with inputs that are no numbers, after so many steps."""
 
     num_steps: int
     findings: list[Finding]
 
+    @property
+    def steps(self) -> range:
+        """Its only step, counted from 0."""
+        return range(self.num_steps - 1, self.num_steps)
 
-def find_bad_batch(
-    plan: TrainPlan, input_: BatchInput, worker_index: int, first_step: int, num_steps: int
-) -> BadBatch | None:
-    """Returns the first batch of some steps that holds inputs which are no numbers; reads them again.
 
-    A layer such as a ReLU makes 0 of NaN, so that the loss stays a number while the weights do not.
-    """
-    return first_bad(look_at_all(plan, input_, worker_index, range(first_step, num_steps)))
+class Batches(NamedTuple):
+    """The training batches of this worker, which are read again to find why a number is none."""
+
+    request: Request
+    plan: TrainPlan
+    input: BatchInput
+    worker_index: int
+
+    def look_at(self, steps: range) -> Iterator[tuple[int, list[Finding]]]:
+        """Yields steps with what `look_at` finds in this worker's share of their batches."""
+        first_row = self.worker_index * self.plan.worker_batch_size
+        for step, batch in zip(steps, self.input.training(self.plan.position(steps.start)), strict=False):
+            yield step, look_at(batch, first_row)
+
+    def first_bad(self, steps: range) -> BadBatch | None:
+        """Returns the first batch of some steps that holds inputs which are no numbers.
+
+        A layer such as a ReLU makes 0 of NaN, so that the loss stays a number while the weights do not.
+        """
+        return first_bad(self.look_at(steps))
 
 
 def first_bad(looked_at: Iterable[tuple[int, list[Finding]]]) -> BadBatch | None:
-    """Returns the first batch that holds inputs which are no numbers, of what `look_at_all` yields."""
+    """Returns the first batch that holds inputs which are no numbers, of what `Batches.look_at` yields."""
     found = ((step, findings) for step, findings in looked_at if any(finding.rows for finding in findings))
     return next((BadBatch(step + 1, findings) for step, findings in found), None)
 
@@ -76,45 +93,38 @@ class Search(NamedTuple):
 
 
 def not_a_number(
-    request: Request,
-    plan: TrainPlan,
-    input_: BatchInput,
-    worker_index: int,
-    is_any: Callable[[bool], bool],
-    last_step: Callable[[], int | None],
-    search: Search,
-    num_steps: int,
+    batches: Batches, num_steps: int, search: Search, is_any: Callable[[bool], bool], last_step: int | None
 ) -> UsageError:
     """Returns the error for a loss that was no number in the last of so many steps; reads its batch again.
 
     Args:
-        request: Of the run.
-        plan: Sizes and steps.
-        input_: Of this worker.
-        worker_index: Of this worker.
-        is_any: Returns whether something is so on one of the workers, which all ask.
-        last_step: Returns after which step there is a checkpoint; None without one.
-        search: Where to look.
+        batches: Of this worker.
         num_steps: Completed ones.
+        search: Where to look.
+        is_any: Returns whether something is so on one of the workers, which all ask.
+        last_step: After which there is a checkpoint; None without one.
     """
+    plan = batches.plan
     around = _around(plan, search, num_steps)
-    looked_at = list(look_at_all(plan, input_, worker_index, around))
+    looked_at = list(batches.look_at(around))
     bad = first_bad(looked_at)
-    steps = around if bad is None else range(bad.num_steps - 1, bad.num_steps)
-    its_batch = "its batch" if len(steps) == 1 else "these batches"
-    if plan.num_workers > 1:
-        its_batch = f"this worker's share of {its_batch}"
     is_elsewhere = is_any(bad is not None) and bad is None
+    steps = around if bad is None else bad.steps
     if bad is not None:
         why, advice = explain(bad.findings)
+    elif is_elsewhere:
+        why, advice = _ELSEWHERE
     else:
-        why, advice = _ELSEWHERE if is_elsewhere else explain(_merged(looked_at), its_batch, is_first=num_steps == 1)
+        its_batch = "its batch" if len(steps) == 1 else "these batches"
+        if plan.num_workers > 1:
+            its_batch = f"this worker's share of {its_batch}"
+        why, advice = explain(_merged(looked_at), its_batch, is_first=num_steps == 1)
     return UsageError(
         f"the loss is no longer a number at step {num_steps:,}",
         where=_named(plan, steps),
         why=why,
-        state=what_is_kept(last_step()),
-        next_step=f"{advice}. {how_to_look(request, plan, steps)}",
+        state=what_is_kept(last_step),
+        next_step=f"{advice}. {how_to_look(batches.request, plan, steps)}",
     )
 
 
@@ -150,8 +160,7 @@ def weights_not_finite(
     name: str | None,
     num_steps: int,
     last_saved: int | None,
-    request: Request,
-    plan: TrainPlan,
+    batches: Batches,
     bad: BadBatch | None,
     *,
     is_elsewhere: bool = False,
@@ -162,36 +171,25 @@ def weights_not_finite(
         name: Of a variable; None where another worker has it.
         num_steps: Completed ones.
         last_saved: Steps after which there is a checkpoint; None without one.
-        request: Of the run.
-        plan: Sizes and steps.
+        batches: Of this worker.
         bad: The batch with inputs that are no numbers; None if there is none.
         is_elsewhere: Whether another worker has such a batch, and this one has none.
     """
+    where = None
+    if bad is not None:
+        where = _named(batches.plan, bad.steps)
+        why, advice = explain(bad.findings)
+        advice = f"{advice}. {how_to_look(batches.request, batches.plan, bad.steps)}"
+    elif is_elsewhere:
+        why, advice = _ELSEWHERE
+    else:
+        named = "" if name is None else f": {name!r} holds NaN or infinity"
+        why, advice = f"the losses were numbers still, and an update was too large{named}", SMALLER_STEPS
     kept = what_is_kept(None)
     if last_saved is not None:
         kept = f"They are not saved, and the checkpoint after step {last_saved:,} is kept"
-    if bad is not None:
-        step = range(bad.num_steps - 1, bad.num_steps)
-        why, advice = explain(bad.findings)
-        return UsageError(
-            f"the weights are no longer numbers after step {num_steps:,}",
-            where=_named(plan, step),
-            why=why,
-            state=kept,
-            next_step=f"{advice}. {how_to_look(request, plan, step)}",
-        )
-    if is_elsewhere:
-        why, advice = _ELSEWHERE
-        return UsageError(
-            f"the weights are no longer numbers after step {num_steps:,}", why=why, state=kept, next_step=advice
-        )
-    return UsageError(
-        f"the weights are no longer numbers after step {num_steps:,}",
-        why="the losses were numbers still, and an update was too large"
-        + ("" if name is None else f": {name!r} holds NaN or infinity"),
-        state=kept,
-        next_step=SMALLER_STEPS,
-    )
+    message = f"the weights are no longer numbers after step {num_steps:,}"
+    return UsageError(message, where=where, why=why, state=kept, next_step=advice)
 
 
 def look_at(batch: Batch, first_row: int = 0) -> list[Finding]:
@@ -206,14 +204,6 @@ def look_at(batch: Batch, first_row: int = 0) -> list[Finding]:
         for name, values in _named_inputs(batch.inputs)
         if np.issubdtype(values.dtype, np.floating) and values.size
     ]
-
-
-def look_at_all(
-    plan: TrainPlan, input_: BatchInput, worker_index: int, steps: range
-) -> Iterator[tuple[int, list[Finding]]]:
-    """Yields steps with what `look_at` finds in this worker's share of their batches."""
-    for step, batch in zip(steps, input_.training(plan.position(steps.start)), strict=False):
-        yield step, look_at(batch, worker_index * plan.worker_batch_size)
 
 
 def explain(findings: list[Finding], its_batch: str = "its batch", *, is_first: bool = False) -> tuple[str, str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from shardkit.errors import DamageError
-from train.loop.epoch_loop import EpochLoop, mean_loss
+from train.loop.epoch_loop import EpochLoop, LoopParts, mean_loss
 from train.models.batch import Batch
 from train.optimization.gradients import ComputeGradients
 from train.optimization.objectives import Objective
@@ -18,6 +18,7 @@ from train.optimization.step import evaluate_step, train_step
 from train.optimization.updater import Updater
 from train.options.step_plan import TrainPlan
 from train.reporting.metric_sums import Sums, zero_sums
+from train.reporting.metrics import Meter
 from train.runs.checkpoints import Restored
 
 
@@ -41,16 +42,17 @@ class StepLoop(EpochLoop):
     """Takes all steps from where a checkpoint stands to the end of the plan.
 
     Args:
+        parts: What it works with.
+        meter: Measures where the time goes.
         steps: From `distribute_steps`.
         batches: Of all steps that are left, in order.
         validation: One pass over the validation split; None without one.
-        settings: Of `EpochLoop`.
     """
 
     def __init__(
-        self, *, steps: Steps, batches: Iterable[Batch], validation: Iterable[Batch] | None, **settings: Any
+        self, parts: LoopParts, meter: Meter, steps: Steps, batches: Iterable[Batch], validation: Iterable[Batch] | None
     ) -> None:
-        super().__init__(**settings)
+        super().__init__(parts, meter)
         self._steps = steps
         self._batches = batches
         self._iterator: Iterator[Batch] = iter(())
@@ -58,7 +60,7 @@ class StepLoop(EpochLoop):
         self._go_on, self._halt = tf.constant(0.0), tf.constant(1.0)
 
     def run(self, start: Restored) -> None:
-        with self._explained("train"):
+        with self._hooks.explained("train"):
             self._iterator = iter(self._batches)
         super().run(start)
 
@@ -96,7 +98,7 @@ class StepLoop(EpochLoop):
                     if is_last:
                         self._end_early(step + 1)
                 self._reporter.step(step + 1 - first_step + num_done, mean_loss(sums), meter)
-                self._on_step(step + 1, sums, meter)
+                self._hooks.on_step(step + 1, sums, meter)
         return self._add(sums, before, step + 1)[0]
 
     def _train(self, batch: Batch, num_steps: int) -> tf.Tensor | None:

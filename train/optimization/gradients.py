@@ -76,18 +76,23 @@ def gradient_function(
     # A separate `tf.function` is traced once for all micro-batches. Layers that add up over replicas cannot do so in a
     # graph inside of the replica's graph.
     part = backward if has_synchronized_layers(model) else tf.function(backward, jit_compile=xla or None)
+    return _in_parts(part, num_micro_batches)
 
-    def backward_in_parts(batch: Batch, total_weight: tf.Tensor, loss_scale: tf.Tensor) -> Backward:
-        result: Backward | None = None
-        for micro_batch in split_batch(batch, num_micro_batches):
+
+def _in_parts(part: ComputeGradients, num_parts: int) -> ComputeGradients:
+    """Returns the function that adds up what another one gives for equal parts of a batch."""
+
+    def backward(batch: Batch, total_weight: tf.Tensor, loss_scale: tf.Tensor) -> Backward:
+        first, *others = split_batch(batch, num_parts)
+        result = part(first, total_weight, loss_scale)
+        for micro_batch in others:
             # One after the other: side by side they would need the memory of the whole batch.
-            with tf.control_dependencies(_tensors(result)):
+            with tf.control_dependencies([_values(g) for g in result.gradients if g is not None]):
                 one = part(micro_batch, total_weight, loss_scale)
-            result = one if result is None else _add(result, one)
-        assert result is not None
+            result = _add(result, one)
         return result
 
-    return backward_in_parts
+    return backward
 
 
 def split_batch(batch: Batch, num_parts: int) -> list[Batch]:
@@ -245,7 +250,3 @@ def _row_size(slices: tf.IndexedSlices) -> int:
 
 def _values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-
-
-def _tensors(result: Backward | None) -> list[tf.Tensor]:
-    return [] if result is None else [_values(g) for g in result.gradients if g is not None]

@@ -109,33 +109,44 @@ class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.sync_every is None or is_sync_due(step, self.num_validation_steps, self.sync_every)
 
 
-def plan_training(
-    *,
-    num_train_examples: int,
-    num_validation_examples: int,
-    num_replicas: int,
-    num_epochs: int,
-    global_batch_size: int | None,
-    default_batch_size: int,
-    num_workers: int = 1,
-    num_lanes: int | None = None,
-    sync_every: int | None = None,
-) -> TrainPlan:
-    """Returns the plan of a run.
+def choose_batch_size(wanted: int | None, default: int, num_examples: int, num_replicas: int) -> int:
+    """Returns the examples of a step, over all replicas.
 
     Args:
-        num_train_examples, num_validation_examples: Of the splits.
-        num_replicas: Devices.
-        num_epochs: At least 1.
-        global_batch_size: As asked for; None takes the default, less where the split is small.
-        default_batch_size: What suits the model.
-        num_workers: Processes, each with as many replicas.
-        num_lanes: Of the run that goes on; None for a new one.
-        sync_every: Steps of each worker on its own; None where every step is one of all.
+        wanted: None takes the default, less where the split is small.
+        default: What suits the model.
+        num_examples: Of the train split.
+        num_replicas: Devices of all workers.
 
     Raises:
-        UsageError: If the batch does not divide among the replicas, the lanes not among the workers, or the split does
-            not fill a batch.
+        UsageError: If the batch does not divide among the replicas, or the split does not fill it.
+    """
+    size = wanted
+    if size is None:
+        largest = min(default, max(1, num_examples // 2))
+        size = max(num_replicas, largest - largest % num_replicas)
+    if size % num_replicas:
+        raise UsageError(
+            f"the global batch size {size} is not a multiple of {num_replicas}, the number of replicas",
+            next_step=f"Use --global-batch-size {nearest_sizes(size, num_replicas)}",
+        )
+    if size > num_examples:
+        raise UsageError(
+            f"the train split holds {num_examples:,} examples, less than one global batch of {size}",
+            next_step="Use a smaller --global-batch-size" if size > num_replicas else "Use fewer replicas",
+        )
+    return size
+
+
+def choose_lanes(num_lanes: int | None, num_workers: int) -> int:
+    """Returns the lanes of a run.
+
+    Args:
+        num_lanes: Of the run that goes on; None for a new one.
+        num_workers: That share them.
+
+    Raises:
+        UsageError: If the lanes do not divide among the workers.
     """
     num_lanes = choose_num_lanes(num_workers, 1) if num_lanes is None else num_lanes
     if num_lanes % num_workers:
@@ -144,29 +155,7 @@ def plan_training(
             why="every worker reads as many lanes",
             next_step=f"Go on with a number of workers that divides {num_lanes}",
         )
-    if global_batch_size is None:
-        largest = min(default_batch_size, max(1, num_train_examples // 2))
-        global_batch_size = max(num_replicas, largest - largest % num_replicas)
-    if global_batch_size % num_replicas:
-        raise UsageError(
-            f"the global batch size {global_batch_size} is not a multiple of {num_replicas}, the number of replicas",
-            next_step=f"Use --global-batch-size {nearest_sizes(global_batch_size, num_replicas)}",
-        )
-    if global_batch_size > num_train_examples:
-        raise UsageError(
-            f"the train split holds {num_train_examples:,} examples, less than one global batch of {global_batch_size}",
-            next_step="Use a smaller --global-batch-size" if global_batch_size > num_replicas else "Use fewer replicas",
-        )
-    return TrainPlan(
-        num_train_examples=num_train_examples,
-        num_validation_examples=num_validation_examples,
-        global_batch_size=global_batch_size,
-        num_replicas=num_replicas,
-        num_epochs=num_epochs,
-        num_workers=num_workers,
-        num_lanes=num_lanes,
-        sync_every=sync_every,
-    )
+    return num_lanes
 
 
 def worker_counts(plan: TrainPlan) -> tuple[int, ...]:

@@ -35,14 +35,26 @@ class Restored(NamedTuple):
     sums: Sums
 
 
+class Trained(NamedTuple):
+    """What a checkpoint keeps, besides where the run stands.
+
+    Attributes:
+        model: Built.
+        optimizer: Built.
+        num_sums: Size of the sums.
+    """
+
+    model: keras.Model
+    optimizer: keras.optimizers.Optimizer
+    num_sums: int
+
+
 class Checkpoints:
     """The checkpoints of one run.
 
     Args:
         folder: Where they lie.
-        model: Built.
-        optimizer: Built.
-        num_sums: Size of the sums.
+        trained: What they keep.
         warn: Called with sentences about checkpoints that cannot be used.
         is_chief: Whether this worker writes them; the others read only.
         workers: What each worker alone remembers; None where they all remember the same.
@@ -52,9 +64,7 @@ class Checkpoints:
     def __init__(
         self,
         folder: Path,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        num_sums: int,
+        trained: Trained,
         warn: Callable[[str], None],
         *,
         is_chief: bool = True,
@@ -63,16 +73,16 @@ class Checkpoints:
     ) -> None:
         self.folder = folder
         self._had_whole = had_whole
-        self._model = model
+        self._model = trained.model
         self._is_chief = is_chief
         self._warn = warn
         self._workers = workers
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._sums = tf.Variable(tf.zeros([num_sums], tf.float64), trainable=False)
+        self._sums = tf.Variable(tf.zeros([trained.num_sums], tf.float64), trainable=False)
         drop_damaged_list(folder, warn)
-        seeds = [state.value for state in seed_states(model)]
+        seeds = [state.value for state in seed_states(trained.model)]
         self._checkpoint = tf.train.Checkpoint(
-            model=model, optimizer=optimizer, step=self._step, sums=self._sums, seeds=seeds
+            model=trained.model, optimizer=trained.optimizer, step=self._step, sums=self._sums, seeds=seeds
         )
         self._manager = tf.train.CheckpointManager(
             self._checkpoint, str(folder), max_to_keep=MAX_TO_KEEP, checkpoint_name=CHECKPOINT_PREFIX

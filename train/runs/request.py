@@ -15,7 +15,7 @@ from train.options.labels import choose_task
 from train.options.length_buckets import check_length_buckets
 from train.options.model_defaults import choose_defaults, choose_image_size, choose_model
 from train.options.model_table import Defaults
-from train.options.step_plan import Shared, TrainPlan, plan_training
+from train.options.step_plan import Shared, TrainPlan, choose_batch_size, choose_lanes
 from train.runs.run_folder import RunRecord
 
 
@@ -137,14 +137,17 @@ def make_plan(request: Request, num_replicas: int, num_workers: int, before: Sha
         UsageError: If the batch does not fit the replicas or the split.
     """
     manifest, splits, options = request.dataset.manifest, request.splits, request.options
-    return plan_training(
-        num_train_examples=manifest.split(splits.train).num_examples,
+    num_lanes = choose_lanes(None if before is None else before.num_lanes, num_workers)
+    num_train_examples = manifest.split(splits.train).num_examples
+    wanted = options.global_batch_size or (None if before is None else before.global_batch_size)
+    default = request.defaults.global_batch_size
+    return TrainPlan(
+        num_train_examples=num_train_examples,
         num_validation_examples=manifest.split(splits.validation).num_examples if splits.validation else 0,
+        global_batch_size=choose_batch_size(wanted, default, num_train_examples, num_replicas),
         num_replicas=num_replicas,
         num_epochs=options.epochs or request.defaults.epochs,
-        global_batch_size=options.global_batch_size or (None if before is None else before.global_batch_size),
-        default_batch_size=request.defaults.global_batch_size,
         num_workers=num_workers,
-        num_lanes=None if before is None else before.num_lanes,
+        num_lanes=num_lanes,
         sync_every=options.sync_every,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -35,6 +35,20 @@ _AVERAGE = "optimizer/averages/values/{}/.ATTRIBUTES/VARIABLE_VALUE"
 
 # A run that is under way removes old checkpoints, also those that were just chosen.
 _MAX_CHOICES = 10
+
+
+class Chosen(NamedTuple):
+    """A checkpoint that is whole.
+
+    Attributes:
+        step: Updates completed when it was written.
+        path: Without a suffix.
+        notes: Why it is this one, where the user may not expect it.
+    """
+
+    step: int
+    path: str
+    notes: tuple[str, ...]
 
 
 class RestoredModel(NamedTuple):
@@ -80,7 +94,7 @@ def restore_model(
         layout_for(record.label),
         has_validation=record.splits.validation is not None,
     )
-    step, path, notes = choose_checkpoint(folder, which, monitor)
+    chosen = choose_checkpoint(folder, which, monitor)
     name, changed = _model_now(record, recipe, model)
     set_precision(precision or record.optimizer.precision)
     settings = ModelSettings(name, record.label, record.image_size, tf.distribute.get_strategy())
@@ -90,37 +104,40 @@ def restore_model(
         model_path(name) if ":" in name else Path(), lambda: model_outputs(bundle, record.image_size, sample)
     )
     if tuple(outputs.shape[1:]) not in [(record.label.num_outputs,), ()]:
-        raise _another_model(path, f"its output has the shape {list(outputs.shape)}")
-    for choices_left in reversed(range(_MAX_CHOICES)):
-        try:
-            restore_weights(bundle, path)
-        except tf.errors.OpError as error:
-            if not choices_left:
-                raise DamageError(
-                    "the checkpoint cannot be read",
-                    where=path,
-                    why=error.message,
-                    next_step="If the run is under way, run the same again when it has ended",
-                ) from error
-            step, path, notes = choose_checkpoint(folder, which, monitor)
-        else:
-            break
-    check_finite(bundle, path)
+        raise _another_model(chosen.path, f"its output has the shape {list(outputs.shape)}")
+    chosen = _restore_chosen(bundle, chosen, lambda: choose_checkpoint(folder, which, monitor))
+    check_finite(bundle, chosen.path)
     return RestoredModel(
         record,
         bundle,
         record.label,
         recipe.label_feature,
-        step,
-        path,
-        (*notes, *changed, *_other_tools(record)),
+        chosen.step,
+        chosen.path,
+        (*chosen.notes, *changed, *_other_tools(record)),
     )
 
 
-def choose_checkpoint(
-    folder: RunFolder, which: str, monitor: str, choices_left: int = _MAX_CHOICES
-) -> tuple[int, str, tuple[str, ...]]:
-    """Returns the step and the path of a checkpoint that is whole, and notes for the user.
+def _restore_chosen(
+    bundle: ModelBundle, chosen: Chosen, choose_again: Callable[[], Chosen], choices_left: int = _MAX_CHOICES - 1
+) -> Chosen:
+    """Gives a model the weights of a checkpoint, or of another one if it is gone; returns which."""
+    try:
+        restore_weights(bundle, chosen.path)
+    except tf.errors.OpError as error:
+        if choices_left:
+            return _restore_chosen(bundle, choose_again(), choose_again, choices_left - 1)
+        raise DamageError(
+            "the checkpoint cannot be read",
+            where=chosen.path,
+            why=error.message,
+            next_step="If the run is under way, run the same again when it has ended",
+        ) from error
+    return chosen
+
+
+def choose_checkpoint(folder: RunFolder, which: str, monitor: str, choices_left: int = _MAX_CHOICES) -> Chosen:
+    """Returns a checkpoint that is whole.
 
     Args:
         folder: Of the run.
@@ -133,41 +150,11 @@ def choose_checkpoint(
         DamageError: If it cannot be read.
     """
     kept = kept_checkpoints(folder.checkpoints, folder.best)
-    if not kept:
-        raise UsageError(
-            "the run has no checkpoint",
-            where=str(folder.checkpoints),
-            next_step="Train at least until the end of the first epoch, or use --checkpoint-every",
-        )
-    notes: list[str] = []
-    if which == BEST:
-        epochs = folder.read_metrics()
-        wanted = best_first(epochs, list(kept), monitor)
-        best = best_step(epochs, monitor)
-        if best is not None and best not in kept:
-            notes.append(
-                f"the best epoch by {monitor} ended after step {best:,}, but its checkpoint is not kept; "
-                f"{wanted[0]:,} is next"
-            )
-    elif which == NEWEST:
-        wanted = list(kept)[::-1]
-        newest = list_checkpoints(folder.checkpoints)
-        if wanted and not newest:
-            notes.append(
-                f"{folder.checkpoints} holds no checkpoint; this is the one of the best epoch, from {folder.best}"
-            )
-    else:
-        wanted = [step for step in kept if str(step) == which]
-        if not wanted:
-            raise UsageError(
-                f"there is no checkpoint {which!r}",
-                where=str(folder.checkpoints),
-                next_step=f"Use newest, best or one of {', '.join(map(str, kept))}",
-            )
+    wanted, notes = _wanted_steps(folder, list(kept), which, monitor)
     for step in wanted:
         for path in kept[step]:
             if (damage := find_damage(path)) is None:
-                return step, path, tuple(notes)
+                return Chosen(step, path, tuple(notes))
             if choices_left and kept_checkpoints(folder.checkpoints, folder.best) != kept:
                 return choose_checkpoint(folder, which, monitor, choices_left - 1)
             notes.append(f"the checkpoint {path} is damaged and is passed over: {damage}")
@@ -177,6 +164,40 @@ def choose_checkpoint(
         why=notes[-1],
         next_step="Use --at with another step",
     )
+
+
+def _wanted_steps(folder: RunFolder, kept: list[int], which: str, monitor: str) -> tuple[list[int], list[str]]:
+    """Returns the steps of the checkpoints to try, in this order, and notes for the user."""
+    if not kept:
+        raise UsageError(
+            "the run has no checkpoint",
+            where=str(folder.checkpoints),
+            next_step="Train at least until the end of the first epoch, or use --checkpoint-every",
+        )
+    if which == BEST:
+        epochs = folder.read_metrics()
+        wanted = best_first(epochs, kept, monitor)
+        best = best_step(epochs, monitor)
+        if best is None or best in kept:
+            return wanted, []
+        return wanted, [
+            f"the best epoch by {monitor} ended after step {best:,}, but its checkpoint is not kept; "
+            f"{wanted[0]:,} is next"
+        ]
+    if which == NEWEST:
+        if list_checkpoints(folder.checkpoints):
+            return kept[::-1], []
+        return kept[::-1], [
+            f"{folder.checkpoints} holds no checkpoint; this is the one of the best epoch, from {folder.best}"
+        ]
+    wanted = [step for step in kept if str(step) == which]
+    if not wanted:
+        raise UsageError(
+            f"there is no checkpoint {which!r}",
+            where=str(folder.checkpoints),
+            next_step=f"Use newest, best or one of {', '.join(map(str, kept))}",
+        )
+    return wanted, []
 
 
 def best_first(epochs: Sequence[EpochMetrics], steps: Sequence[int], monitor: str) -> list[int]:

@@ -64,13 +64,14 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
     from train.distribution.cluster import cluster_from_environment
     from train.distribution.heartbeat import Heartbeat
     from train.distribution.signals import Stop
+    from train.loop.epoch_loop import Hooks, LoopParts
     from train.loop.step_loop import StepLoop
     from train.options.config import TrainOptions
     from train.reporting.metric_sums import zero_sums
-    from train.reporting.metrics import EpochMetrics, Meter
+    from train.reporting.metrics import Meter
     from train.reporting.profiler import Profiler
     from train.reporting.report import Reporter
-    from train.runs.checkpoints import Checkpoints, Restored
+    from train.runs.checkpoints import Checkpoints, Restored, Trained
     from train.runs.request import resolve
     from train.setup import make_steps, set_up
 
@@ -99,33 +100,21 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
             before = now
 
     def loop(batches: Any) -> None:
-        found: list[EpochMetrics] = []
-        StepLoop(
+        layout = setup.objective.layout
+        trained = Trained(model, setup.updater.state, layout.num_sums)
+        parts = LoopParts(
             plan=plan,
-            layout=setup.objective.layout,
-            steps=steps,
-            batches=batches,
-            validation=None,
-            checkpoints=Checkpoints(
-                folder / "checkpoints",
-                model,
-                setup.updater.state,
-                setup.objective.layout.num_sums,
-                print,
-                is_chief=False,
-            ),
+            layout=layout,
+            checkpoints=Checkpoints(folder / "checkpoints", trained, print, is_chief=False),
             checkpoint_every=None,
             reporter=Reporter(),
-            on_epoch=found.append,
             profiler=Profiler(None, folder, plan.num_steps, print),
-            should_stop=lambda: False,
-            weights_to_evaluate=setup.updater.averaged,
-            explained=lambda _: tf.name_scope("train"),
-            stop=Stop(),
             heartbeat=Heartbeat(None),
+            stop=Stop(),
             meet=Agreement(setup.devices, ""),
-            meter=Meter(),
-        ).run(Restored(0, zero_sums(setup.objective.layout)))
+            hooks=Hooks(),
+        )
+        StepLoop(parts, Meter(), steps, batches, None).run(Restored(0, zero_sums(layout)))
 
     ways = {
         "bare": bare,

@@ -16,12 +16,12 @@ import tensorflow as tf
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
 from tests.support.training.inprocess import Recorder, train
-from train.loop.nonfinite import Search, explain, look_at, not_a_number, weights_not_finite
+from train.loop.nonfinite import Batches, Search, explain, look_at, not_a_number, weights_not_finite
 from train.models.batch import Batch
 from train.options.config import TrainOptions
 from train.reporting.metric_sums import zero_sums
 from train.reporting.metrics import EpochMetrics
-from train.runs.checkpoints import Checkpoints
+from train.runs.checkpoints import Checkpoints, Trained
 from train.runs.request import resolve
 from train.runs.restore_model import restore_model
 from train.runs.run_folder import RunFolder, list_checkpoints
@@ -102,7 +102,7 @@ def test_weights_of_a_checkpoint_that_are_no_numbers_are_not_used(one_step, tmp_
     folder = RunFolder(str(tmp_path / "run"))
     setup = set_up(resolve(folder.read_record().options))
     model, sums = setup.bundle.model, zero_sums(setup.objective.layout)
-    checkpoints = Checkpoints(folder.checkpoints, model, setup.updater.state, len(sums), print)
+    checkpoints = Checkpoints(folder.checkpoints, Trained(model, setup.updater.state, len(sums)), print)
     checkpoints.restore_newest()
     model.trainable_variables[0].assign([[math.nan]])
     checkpoints.save(3, sums)
@@ -153,9 +153,8 @@ def test_where_several_batches_may_be_the_reason_all_of_them_are_named(write, se
     setup = set_up(resolve(TrainOptions(dataset=str(data), output="", **settings)))
     batches = islice(setup.input.training(setup.plan.position(0)), 10)
     (largest,) = (i for i, batch in enumerate(batches) if look_at(batch)[0].largest == 50.0)
-    error = not_a_number(
-        setup.request, setup.plan, setup.input, 0, bool, lambda: None, Search(4, 2), min(largest + 2, 10)
-    )
+    own = Batches(setup.request, setup.plan, setup.input, 0)
+    error = not_a_number(own, min(largest + 2, 10), Search(4, 2), bool, None)
     found = re.search(r"one of the batches (\d+) to (\d+) of 10 of epoch 1: all inputs in these batches", str(error))
     assert found is not None, str(error)
     first, last = map(int, found.groups())
@@ -177,14 +176,16 @@ def test_workers_that_average_look_back_to_where_they_last_met(write, settings) 
     plan = msgspec.structs.replace(setup.plan, sync_every=8)
     for step, batches in ((12, "1 to 12"), (23, "13 to 23"), (35, "1 to 12")):
         assert plan.is_sync_due(step)
-        error = not_a_number(setup.request, plan, setup.input, 0, bool, lambda: None, Search(), step)
+        error = not_a_number(Batches(setup.request, plan, setup.input, 0), step, Search(), bool, None)
         assert f"one of the batches {batches} of 23" in str(error)
 
 
 def test_what_another_worker_has_is_not_called_too_large_an_update(write, settings) -> None:
     data = write(FEATURES, {"train": [{"key": i, "x": 1.0, "y": 1.0} for i in range(20)]})
     setup = set_up(resolve(TrainOptions(dataset=str(data), output="", **settings)))
-    error = weights_not_finite("kernel", 2, None, setup.request, setup.plan, None, is_elsewhere=True)
+    error = weights_not_finite(
+        "kernel", 2, None, Batches(setup.request, setup.plan, setup.input, 0), None, is_elsewhere=True
+    )
     assert "inputs in another worker's share are no numbers" in str(error)
     assert "too large" not in str(error)
 

@@ -22,17 +22,17 @@ from shardkit.reading.splits import Splits as OpenSplits
 from shardkit.testing import write_dataset as write_blocks
 from tests.support.training.inprocess import Interrupted, Recorder, train
 from tests.support.training.outputs import assert_same, learned
-from tests.train.test_learning import tone, wav
+from tests.support.training.sounds import tone, wav
 from train.dry_run import dry_run
 from train.input.lengths import read_lengths
 from train.input.preparation import Preparation
-from train.input.reader_input import ReaderInput
+from train.input.reader_input import Assignment, ReaderInput
 from train.input.shares import bucketed_shares
 from train.models.builtin import outputs
 from train.options.choices import Splits
 from train.options.config import TrainOptions
 from train.options.length_buckets import bucket_split, check_length_buckets, fit_boundaries
-from train.options.step_plan import Position, plan_training
+from train.options.step_plan import Position, TrainPlan, choose_lanes
 from train.runs.request import resolve
 from train.runs.run_folder import RunFolder
 from train.setup import make_steps, set_up
@@ -88,9 +88,10 @@ def test_padding_is_the_share_that_no_example_fills(wanted, lengths) -> None:
 
 @given(st.integers(1, 6), st.integers(1, 40))
 def test_all_workers_that_can_share_a_batch_share_its_groups(num_workers, worker_batch) -> None:
-    plan = plan_training(
+    plan = TrainPlan(
         num_train_examples=10**6, num_validation_examples=0, num_replicas=num_workers, num_epochs=1,
-        global_batch_size=num_workers * worker_batch, default_batch_size=1, num_workers=num_workers,
+        global_batch_size=num_workers * worker_batch, num_workers=num_workers,
+        num_lanes=choose_lanes(None, num_workers),
     )  # fmt: skip
     assert plan.num_groups % num_workers == 0
     assert plan.global_batch_size % plan.num_groups == plan.num_lanes % plan.num_groups == 0
@@ -152,16 +153,17 @@ def test_validation_counts_every_example_once_with_what_its_bucket_cannot_change
 def ids_by_worker(dataset: Path, tmp_path: Path, num_workers: int) -> list[list[Any]]:
     """Returns the labels and the tokens of each batch of each worker."""
     setup = with_buckets(dataset, tmp_path, length_buckets="auto", label="id", task="regression")
-    made = plan_training(
+    made = TrainPlan(
         num_train_examples=NUM_TRAIN, num_validation_examples=0, num_replicas=num_workers, num_epochs=2,
-        global_batch_size=24, default_batch_size=1, num_workers=num_workers,
+        global_batch_size=24, num_workers=num_workers, num_lanes=choose_lanes(None, num_workers),
     )  # fmt: skip
     preparation = Preparation(setup.bundle, setup.label, setup.request.label_feature, 96)
     opened = OpenSplits(setup.request.dataset)
     opened["train"].set_lengths("text", read_lengths(opened["train"], setup.bundle))
     splits = Splits(train="train", validation=None)
     inputs = [
-        ReaderInput(opened, splits, preparation, made, i, 5, {"train": setup.buckets}) for i in range(num_workers)
+        ReaderInput(opened, preparation, Assignment(splits, made, i, 5), {"train": setup.buckets})
+        for i in range(num_workers)
     ]
     return [[(b.labels.numpy().tolist(), b.inputs["tokens"].shape) for b in i.training(Position(0, 0))] for i in inputs]
 
@@ -291,9 +293,9 @@ def test_a_share_is_what_the_reader_reads(tmp_path, num_workers) -> None:
         "train"
     ]
     split.set_lengths("id", values)
-    plan = plan_training(
+    plan = TrainPlan(
         num_train_examples=500, num_validation_examples=0, num_replicas=num_workers, num_epochs=1,
-        global_batch_size=24, default_batch_size=1, num_workers=num_workers,
+        global_batch_size=24, num_workers=num_workers, num_lanes=choose_lanes(None, num_workers),
     )  # fmt: skip
     buckets = bucket_split("id", (5, 20), values.astype(np.int32), count_lengths(values))
     shards = split.dataset.split_shards("train")

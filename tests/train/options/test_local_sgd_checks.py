@@ -10,7 +10,7 @@ from shardkit.errors import UsageError
 from train.distribution.launch import plan_launch
 from train.options.config import TrainOptions
 from train.options.local_sgd_checks import check_one_replica, is_sync_due, num_syncs
-from train.options.step_plan import plan_training
+from train.options.step_plan import TrainPlan, choose_lanes
 
 
 @given(steps_per_epoch=st.integers(1, 400), every=st.integers(1, 50), epoch=st.integers(0, 5))
@@ -52,9 +52,9 @@ def test_workers_of_several_devices_are_refused() -> None:
 
 @given(steps_per_epoch=st.integers(1, 200), every=st.one_of(st.none(), st.integers(1, 50)))
 def test_communication_counts_as_often_as_workers_meet(steps_per_epoch: int, every: int | None) -> None:
-    plan = plan_training(
+    plan = TrainPlan(
         num_train_examples=steps_per_epoch * 4, num_validation_examples=0, num_replicas=2, num_epochs=1,
-        global_batch_size=4, default_batch_size=4, num_workers=2, sync_every=every,
+        global_batch_size=4, num_workers=2, num_lanes=choose_lanes(None, 2), sync_every=every,
     )  # fmt: skip
     met = sum(plan.is_sync_due(step) for step in range(1, steps_per_epoch + 1))
     assert plan.syncs_a_step == met / steps_per_epoch

@@ -7,19 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
-from train.options.step_plan import TrainPlan, plan_training, worker_counts
+from train.options.step_plan import TrainPlan, choose_batch_size, choose_lanes, worker_counts
 
 sizes = st.integers(1, 10_000)
 
 
 def plan(num_train: int, batch: int | None, replicas: int = 1, num_validation: int = 0, epochs: int = 3) -> TrainPlan:
-    return plan_training(
+    return TrainPlan(
         num_train_examples=num_train,
         num_validation_examples=num_validation,
         num_replicas=replicas,
         num_epochs=epochs,
-        global_batch_size=batch,
-        default_batch_size=256,
+        global_batch_size=choose_batch_size(batch, 256, num_train, replicas),
     )
 
 
@@ -71,30 +70,26 @@ def test_a_split_smaller_than_a_batch_is_refused() -> None:
 
 @given(st.integers(1, 12), st.integers(1, 50))
 def test_workers_that_are_fewer_share_batches_and_lanes_evenly(num_workers: int, factor: int) -> None:
-    plan = plan_training(
-        num_train_examples=10_000,
-        num_validation_examples=0,
+    sizes = {"num_train_examples": 10_000, "num_validation_examples": 0, "num_epochs": 1}
+    plan = TrainPlan(
+        **sizes,
         num_replicas=num_workers,
-        num_epochs=1,
         global_batch_size=num_workers * factor,
-        default_batch_size=1,
         num_workers=num_workers,
+        num_lanes=choose_lanes(None, num_workers),
     )
     counts = worker_counts(plan)
     assert {1, num_workers} <= set(counts)
     for count in counts:
-        others = {"num_replicas": count, "num_workers": count, "num_lanes": plan.num_lanes, "num_epochs": 1}
-        same = plan_training(
-            num_train_examples=10_000,
-            num_validation_examples=0,
-            global_batch_size=plan.global_batch_size,
-            default_batch_size=1,
-            **others,
+        batch = choose_batch_size(plan.global_batch_size, 1, 10_000, count)
+        lanes = choose_lanes(plan.num_lanes, count)
+        assert (batch, lanes) == (plan.global_batch_size, plan.num_lanes)
+        same = TrainPlan(
+            **sizes, num_replicas=count, global_batch_size=batch, num_workers=count, num_lanes=plan.num_lanes
         )
         assert same.steps_per_epoch == plan.steps_per_epoch
 
 
 def test_workers_that_cannot_share_the_lanes_are_refused() -> None:
-    sizes = {"num_train_examples": 1000, "num_validation_examples": 0, "num_epochs": 1, "default_batch_size": 1}
     with pytest.raises(UsageError, match="5 workers cannot share the 48 lanes"):
-        plan_training(**sizes, num_replicas=5, num_workers=5, num_lanes=48, global_batch_size=50)
+        choose_lanes(48, 5)
