@@ -5,24 +5,16 @@ from __future__ import annotations
 import shutil
 
 import msgspec
-import numpy as np
 import pytest
-import tensorflow as tf
 
-from shardkit.errors import DamageError, UsageError
+from shardkit.errors import UsageError
 from shardkit.features import make_feature
 from shardkit.reading.splits import open_splits
-from train.runs import restore_model as restoring
+from tests.support.training.trained import TABLE, make_rows, save
 from train.runs.evaluate import evaluate
 from train.runs.restore_model import restore_model
-from train.runs.run_folder import RunFolder, list_checkpoints
 
 pytestmark = pytest.mark.full
-
-
-def copy_of(folder: RunFolder, target) -> RunFolder:
-    shutil.copytree(folder.path, target)
-    return RunFolder(str(target))
 
 
 @pytest.mark.parametrize("run", ["classified", "measured", "own"])
@@ -40,149 +32,31 @@ def test_the_metrics_are_those_of_the_last_epoch(request, place, run, tmp_path) 
         assert found.metrics == pytest.approx(last.validation, rel=1e-5)
 
 
-def test_examples_without_a_label_do_not_count(classified, table, save_dataset, make_rows) -> None:
+def test_examples_without_a_label_do_not_count(classified, tmp_path) -> None:
     rows = [{**r, "sides": r["sides"] if r["id"] % 3 else None} for r in make_rows(50, seed=2)]
     labelled = [r for r in rows if r["sides"] is not None]
     restored = restore_model(classified)
-    dataset = open_splits(save_dataset(table, {"train": labelled, "test": rows}))
+    dataset = open_splits(save(tmp_path / "dataset", TABLE, {"train": labelled, "test": rows}))
     some, all_ = (evaluate(restored, dataset, split, 16) for split in ("test", "train"))
     assert (some.num_examples, some.num_labelled) == (50, len(labelled))
     assert some.metrics == pytest.approx(all_.metrics, rel=1e-5)
 
 
-def test_another_dataset_must_have_the_features(classified, table, save_dataset, make_rows, tmp_path) -> None:
+def test_another_dataset_must_have_the_features(classified, tmp_path) -> None:
     restored = restore_model(classified)
 
     def refusal(features, change=lambda row: row) -> str:
         shutil.rmtree(tmp_path / "dataset", ignore_errors=True)
         rows = [change(r) for r in make_rows(30)]
         with pytest.raises(UsageError) as caught:
-            evaluate(restored, open_splits(save_dataset(features, {"test": rows})), "test", 10)
+            evaluate(restored, open_splits(save(tmp_path / "dataset", features, {"test": rows})), "test", 10)
         return str(caught.value)
 
-    without = tuple(f for f in table if f.name != "color")
+    without = tuple(f for f in TABLE if f.name != "color")
     assert "no feature 'color'" in refusal(without)
-    other = tuple(make_feature("hour-of-day", "float32") if f.name == "hour-of-day" else f for f in table)
+    other = tuple(make_feature("hour-of-day", "float32") if f.name == "hour-of-day" else f for f in TABLE)
     assert "expected int64, found float32" in refusal(other)
-    lacking = tuple(msgspec.structs.replace(f, nullable=f.nullable or f.name == "vector") for f in table)
+    lacking = tuple(msgspec.structs.replace(f, nullable=f.nullable or f.name == "vector") for f in TABLE)
     assert "lacks values" in refusal(lacking, lambda r: {**r, "vector": None if r["id"] == 4 else r["vector"]})
-    new = refusal(table, lambda r: {**r, "sides": "several" if r["id"] == 17 else r["sides"]})
+    new = refusal(TABLE, lambda r: {**r, "sides": "several" if r["id"] == 17 else r["sides"]})
     assert "the class 'several', which training never saw" in new
-
-
-def test_a_damaged_checkpoint_is_passed_over_and_any_other_can_be_named(classified, tmp_path) -> None:
-    folder = copy_of(classified, tmp_path / "run")
-    shutil.rmtree(folder.best)
-    *_, before, newest = list_checkpoints(folder.checkpoints)
-    data = folder.checkpoints / f"step-{newest}.data-00000-of-00001"
-    raw = bytearray(data.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    data.write_bytes(raw)
-    restored = restore_model(folder)
-    assert restored.step == before
-    assert "damaged and is passed over" in restored.notes[0]
-    assert restore_model(folder, str(before)).step == before
-    with pytest.raises(DamageError, match="cannot be read"):
-        restore_model(folder, str(newest))
-    with pytest.raises(UsageError, match="no checkpoint '1'"):
-        restore_model(folder, "1")
-
-
-def remove_when_called(monkeypatch, name, folder) -> None:
-    """Has a function of `restore_model` called after the run has removed its newest checkpoint, as if it was old."""
-    called = getattr(restoring, name)
-    (folder.checkpoints / "checkpoint").unlink()
-
-    def removed_first(*arguments):
-        for path in folder.checkpoints.glob(f"step-{max(list_checkpoints(folder.checkpoints), default=0)}.*"):
-            path.unlink()
-        return called(*arguments)
-
-    monkeypatch.setattr(restoring, name, removed_first)
-
-
-@pytest.mark.parametrize("name", ["load_builder", "find_damage"])
-def test_a_checkpoint_that_a_living_run_removes_is_chosen_again(classified, tmp_path, monkeypatch, name) -> None:
-    folder = copy_of(classified, tmp_path / "run")
-    (newest,) = list_checkpoints(folder.best)
-    remove_when_called(monkeypatch, name, folder)
-    restored = restore_model(folder)
-    assert restored.checkpoint == str(folder.best / f"step-{newest}")
-    assert not any("damaged" in note for note in restored.notes)
-
-
-def test_a_named_checkpoint_that_a_living_run_removes_is_told(classified, tmp_path, monkeypatch) -> None:
-    folder = copy_of(classified, tmp_path / "run")
-    shutil.rmtree(folder.best)
-    newest = list_checkpoints(folder.checkpoints)[-1]
-    remove_when_called(monkeypatch, "load_builder", folder)
-    with pytest.raises(UsageError, match=f"there is no checkpoint '{newest}'"):
-        restore_model(folder, str(newest))
-
-
-def test_the_best_checkpoint_stands_in_for_lost_ones_and_is_named(classified, tmp_path) -> None:
-    folder = copy_of(classified, tmp_path / "run")
-    (kept,) = list_checkpoints(folder.best)
-    shutil.rmtree(folder.checkpoints)
-    restored = restore_model(folder)
-    assert restored.step == kept
-    assert restored.notes == (
-        f"{folder.checkpoints} holds no checkpoint; this is the one of the best epoch, from {folder.best}",
-    )
-
-
-def test_the_best_checkpoint_is_that_of_the_best_epoch(measured, tmp_path) -> None:
-    folder = copy_of(measured, tmp_path / "run")
-    shutil.rmtree(folder.best)
-    lines = folder.read_metrics()
-    folder.write_metrics([msgspec.structs.replace(e, validation={"loss": [3.0, 1.0, 2.0][e.epoch]}) for e in lines])
-    assert restore_model(folder, "best").step == lines[1].step
-    assert restore_model(folder, "best").notes == ()
-    for file in folder.checkpoints.glob(f"step-{lines[1].step}.*"):
-        file.unlink()
-    next_best = restore_model(folder, "best")
-    assert next_best.step == lines[2].step
-    assert "its checkpoint is not kept" in next_best.notes[0]
-
-
-def test_a_models_file_that_changed_or_is_gone(own, place, tmp_path) -> None:
-    folder = copy_of(own, tmp_path / "run")
-    moved = tmp_path / "moved.py"
-    shutil.copy(place / "own.py", moved)
-    assert restore_model(folder, model=f"{moved}:build").notes == ()
-    moved.write_text(moved.read_text() + "\n# changed\n")
-    assert "not the file that the run began with" in restore_model(folder, model=f"{moved}:build").notes[0]
-    moved.write_text(moved.read_text().replace("Dense(8", "Dense(9"))
-    with pytest.raises(UsageError, match="of another model"):
-        restore_model(folder, model=f"{moved}:build")
-    with pytest.raises(UsageError, match="file of the model cannot be read"):
-        restore_model(folder, model=f"{tmp_path}/gone.py:build")
-
-
-def test_a_folder_without_a_run(tmp_path) -> None:
-    with pytest.raises(UsageError, match="there is no run"):
-        restore_model(RunFolder(str(tmp_path)))
-
-
-def test_a_record_of_before_is_still_read(classified, tmp_path) -> None:
-    folder = copy_of(classified, tmp_path / "run")
-    document = msgspec.json.decode(folder.record_path.read_bytes())
-    assert document.pop("recipe")["columns"]["categories"]
-    assert document.pop("options")["label"] == "sides"
-    folder.record_path.write_bytes(msgspec.json.encode(document))
-    assert folder.read_record().label.name == "sides"
-    with pytest.raises(UsageError, match="--resume"):
-        restore_model(folder)
-
-
-def test_averaged_weights_are_those_that_are_evaluated(classified, tmp_path) -> None:
-    folder = copy_of(classified, tmp_path / "run")
-    model = restore_model(folder).bundle.model
-    state, averages = tf.train.Checkpoint(), tf.Module()
-    averages.values = [tf.Variable(v.value + 1.0) for v in model.trainable_variables]
-    state.averages = averages
-    tf.train.Checkpoint(model=model, optimizer=state).write(str(folder.checkpoints / "step-1000"))
-    averaged = restore_model(folder)
-    assert averaged.step == 1000
-    for before, after in zip(model.trainable_variables, averaged.bundle.model.trainable_variables, strict=True):
-        np.testing.assert_array_equal(after.numpy(), before.numpy() + 1.0)

@@ -12,6 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import keras
 import msgspec
 import numpy as np
 import pytest
@@ -23,8 +24,9 @@ from PIL import Image
 from shardkit.cli.train import export as export_trained
 from shardkit.errors import ConflictError, DamageError, ShardkitError, UsageError
 from shardkit.features import Feature, make_feature
+from tests.support.training.trained import make_rows, save, train
 from train.reporting.report import Reporter
-from train.runs.export import export_run
+from train.runs.export import KERAS_FILE, export_run
 from train.runs.export_signatures import argument_names, argument_specs
 from train.runs.run_folder import RunFolder
 
@@ -75,7 +77,7 @@ def ask(folder: Path, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 @pytest.mark.slow
-def test_classes_and_probabilities_of_raw_examples(classified, make_rows, tmp_path, capsys) -> None:
+def test_classes_and_probabilities_of_raw_examples(classified, tmp_path, capsys) -> None:
     export_run(classified, tmp_path / "model", Reporter())
     assert "largest difference on 64 examples" in capsys.readouterr().err
     rows = make_rows(101, seed=1)
@@ -90,7 +92,7 @@ def test_classes_and_probabilities_of_raw_examples(classified, make_rows, tmp_pa
     assert description["saved_model"]["features"]["hour_of_day"] == "int64 [None]"
 
 
-def test_numbers_of_features_by_name(measured, make_rows, tmp_path) -> None:
+def test_numbers_of_features_by_name(measured, tmp_path) -> None:
     export_run(measured, tmp_path / "model", Reporter())
     rows = make_rows(101, seed=1)
     ask_features = tf.saved_model.load(str(tmp_path / "model" / "saved_model")).signatures["features"]
@@ -157,7 +159,7 @@ def test_a_model_that_cannot_be_trusted_is_not_there(own, place, tmp_path, layer
 
 
 @pytest.fixture
-def pictures(tmp_path, save_dataset, run_training) -> RunFolder:
+def pictures(tmp_path) -> RunFolder:
     """Returns a run of the image model."""
 
     def picture(i: int) -> bytes:
@@ -170,8 +172,8 @@ def pictures(tmp_path, save_dataset, run_training) -> RunFolder:
         make_feature("label", "int64", vocabulary=("blue", "red")),
     )
     rows = [{"image": picture(i), "label": i % 2} for i in range(16)]
-    dataset = save_dataset(features, {"train": rows, "test": rows})
-    return run_training(dataset, tmp_path / "pictures", label="label", epochs=1, global_batch_size=8, image_size=32)
+    dataset = save(tmp_path / "dataset", features, {"train": rows, "test": rows})
+    return train(dataset, tmp_path / "pictures", label="label", epochs=1, global_batch_size=8, image_size=32)
 
 
 @pytest.mark.slow
@@ -201,11 +203,11 @@ def test_arguments_are_names_and_none_is_twice(declared) -> None:
     assert set(names) == {f.name for f in features}
 
 
-def test_features_may_have_names_that_python_keeps_for_itself(save_dataset, run_training, tmp_path) -> None:
+def test_features_may_have_names_that_python_keeps_for_itself(tmp_path) -> None:
     names = ("self", "class", "cls", "args", "None", "name", "inputs")
     features = (*(make_feature(name, "int64") for name in names), make_feature("sides", "bool"))
     rows = [{**dict.fromkeys(names, i), "sides": i % 2 == 0} for i in range(40)]
-    folder = run_training(save_dataset(features, {"train": rows}), tmp_path / "run", label="sides")
+    folder = train(save(tmp_path / "dataset", features, {"train": rows}), tmp_path / "run", label="sides")
     export_run(folder, tmp_path / "model", Reporter())
     ask_features = tf.saved_model.load(str(tmp_path / "model" / "saved_model")).signatures["features"]
     arguments = argument_names(features[:-1])
@@ -221,3 +223,13 @@ def test_a_removed_dataset_has_a_way_out(classified, place, tmp_path) -> None:
         export_run(folder, tmp_path / "model", Reporter())
     export_run(folder, tmp_path / "model", Reporter(), dataset=str(place / "data"))
     assert (tmp_path / "model" / "model.keras").is_file()
+
+
+@pytest.mark.usefixtures("float32_again")
+def test_a_bfloat16_run_is_exported_in_float32(place, tmp_path) -> None:
+    folder = train(
+        place / "data", tmp_path / "run", label="size", ignore=("id", "sides"), precision="bfloat16", epochs=1
+    )
+    export_run(folder, tmp_path / "model", Reporter())
+    model = keras.models.load_model(tmp_path / "model" / KERAS_FILE)
+    assert {layer.compute_dtype for layer in model.layers} == {"float32"}

@@ -15,6 +15,7 @@ from shardkit.dataset.open import open_dataset
 from shardkit.errors import UsageError
 from shardkit.reading.row_files import record_batch, write_rows
 from shardkit.reading.splits import open_splits
+from tests.support.training.trained import TABLE, make_rows, save
 from train.runs.predict import kept_features, predicted_features, predictions
 from train.runs.restore_model import restore_model
 
@@ -31,7 +32,7 @@ def table_of(folder, dataset, keep, path, size=32, split="test"):
     return pq.read_table(path)
 
 
-def test_classes_beside_what_is_kept(classified, place, make_rows, tmp_path) -> None:
+def test_classes_beside_what_is_kept(classified, place, tmp_path) -> None:
     dataset = open_splits(place / "data")
     found = table_of(classified, dataset, ("id", "color", "vector", "when"), tmp_path / "a.parquet").to_pydict()
     rows = make_rows(101, seed=1)
@@ -48,16 +49,16 @@ def test_classes_beside_what_is_kept(classified, place, make_rows, tmp_path) -> 
     assert again["prediction"] == found["prediction"]
 
 
-def test_numbers(measured, place, make_rows, tmp_path) -> None:
+def test_numbers(measured, place, tmp_path) -> None:
     found = table_of(measured, open_splits(place / "data"), (), tmp_path / "a.parquet")
     assert found.column_names == ["prediction"]
     errors = np.abs(np.array(found["prediction"]) - [r["size"] for r in make_rows(101, seed=1)])
     assert errors.mean() == pytest.approx(measured.read_metrics()[-1].validation["mae"], rel=1e-5)
 
 
-def test_a_dataset_without_the_label_will_do(classified, table, save_dataset, make_rows, tmp_path) -> None:
-    unlabelled = tuple(f for f in table if f.name not in ("sides", "size", "id"))
-    dataset = open_splits(save_dataset(unlabelled, {"new": make_rows(33, seed=4)}))
+def test_a_dataset_without_the_label_will_do(classified, tmp_path) -> None:
+    unlabelled = tuple(f for f in TABLE if f.name not in ("sides", "size", "id"))
+    dataset = open_splits(save(tmp_path / "dataset", unlabelled, {"new": make_rows(33, seed=4)}))
     assert table_of(classified, dataset, (), tmp_path / "a.parquet", split="new").num_rows == 33
 
 
@@ -79,7 +80,7 @@ def shardkit(*arguments):
 
 
 @pytest.mark.slow
-def test_the_commands(classified, place, make_rows, tmp_path) -> None:
+def test_the_commands(classified, place, tmp_path) -> None:
     checkpoint = ("--checkpoint", classified.path)
     evaluated = shardkit("evaluate", place / "data", *checkpoint, "--split", "test")
     assert evaluated.returncode == 0, evaluated.stderr

@@ -1,21 +1,16 @@
-"""Runs that are trained once, for everything that is done with them afterwards."""
+"""A table, and runs that learn from it."""
 
 from __future__ import annotations
 
 import random
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from shardkit.features import Features, make_feature
 from shardkit.testing import write_dataset
-from train.options.config import TrainOptions
-from train.reporting.report import Reporter
-from train.run import run
-from train.runs.request import resolve
+from tests.support.training import inprocess
 from train.runs.run_folder import RunFolder
 
 TABLE = (
@@ -28,7 +23,6 @@ TABLE = (
     make_feature("sides", "string", nullable=True),
     make_feature("size", "float64"),
 )
-NAMES = [f.name for f in TABLE]
 
 MODEL = """
     import keras
@@ -47,7 +41,7 @@ MODEL = """
 """
 
 
-def rows(num_rows: int, *, seed: int = 0) -> list[dict[str, Any]]:
+def make_rows(num_rows: int, *, seed: int = 0) -> list[dict[str, Any]]:
     """Returns rows of `TABLE`."""
     draw = random.Random(seed)
     made = []
@@ -76,63 +70,5 @@ def save(folder: Path, features: Features, splits: dict[str, list[dict[str, Any]
 
 def train(dataset: Path, output: Path, **settings: Any) -> RunFolder:
     """Trains and returns the folder."""
-    options = TrainOptions(
-        **{"dataset": str(dataset), "output": str(output), "epochs": 3, "global_batch_size": 20, "learning_rate": 1e-2}
-        | settings
-    )
-    folder = RunFolder(options.output)
-    request = resolve(options)
-    folder.open(resume=options.resume)
-    run(request, folder, Reporter())
-    return folder
-
-
-@pytest.fixture(scope="session")
-def place(tmp_path_factory) -> Path:
-    """Returns the folder of the dataset `data` and of the runs."""
-    place = tmp_path_factory.mktemp("trained")
-    save(place / "data", TABLE, {"train": rows(300), "test": rows(101, seed=1)})
-    return place
-
-
-@pytest.fixture(scope="session")
-def classified(place) -> RunFolder:
-    """Returns a run that tells `sides`."""
-    return train(place / "data", place / "classified", label="sides", ignore=("id", "size"), checkpoint_every=4)
-
-
-@pytest.fixture(scope="session")
-def measured(place) -> RunFolder:
-    """Returns a run that predicts `size`."""
-    return train(place / "data", place / "measured", label="size", ignore=("id", "sides"))
-
-
-@pytest.fixture(scope="session")
-def own(place) -> RunFolder:
-    """Returns a run of a model of the user's own."""
-    (place / "own.py").write_text(textwrap.dedent(MODEL))
-    return train(place / "data", place / "own", label="sides", ignore=("id", "size"), model=f"{place}/own.py:build")
-
-
-@pytest.fixture
-def save_dataset(tmp_path):
-    """Returns a function that writes a dataset into a fresh folder."""
-    return lambda features, splits: save(tmp_path / "dataset", features, splits)
-
-
-@pytest.fixture
-def make_rows():
-    """Returns the function that makes rows."""
-    return rows
-
-
-@pytest.fixture
-def table() -> Features:
-    """Returns the features of the rows."""
-    return TABLE
-
-
-@pytest.fixture
-def run_training():
-    """Returns the function that trains."""
-    return train
+    inprocess.train(dataset, output, **{"epochs": 3, "global_batch_size": 20, "learning_rate": 1e-2} | settings)
+    return RunFolder(str(output))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from shardkit.adapters import tfdata
 from shardkit.dataset.open import Dataset, open_dataset
 from shardkit.errors import DamageError, UsageError
 from shardkit.features import make_feature
+from tests.support.training.stock_writer import write_dataset
 
 pytestmark = pytest.mark.full
 
@@ -45,6 +47,11 @@ ROWS = [
     }
     for i in range(7)
 ]  # fmt: skip
+
+
+@pytest.fixture
+def write(tmp_path):
+    return partial(write_dataset, tmp_path / "dataset")
 
 
 def numbered(write, num_rows: int, **settings) -> Dataset:
