@@ -13,7 +13,7 @@ from train.options.schedules import DROP_FACTOR, DROPS, FINAL_SHARE, FIRST_SHARE
 
 
 class PlannedRate(keras.optimizers.schedules.LearningRateSchedule):
-    """`learning_rate_at` as a graph.
+    """The learning rate of every step, as a graph.
 
     Args:
         schedule: To follow.

@@ -1,8 +1,6 @@
-"""The learning rate of every step. Pure."""
+"""How the learning rate of a run goes up and down. Pure."""
 
 from __future__ import annotations
-
-import math
 
 import msgspec
 
@@ -53,20 +51,3 @@ def plan_schedule(kind: ScheduleChoice, peak: float, num_steps: int, num_warm_up
             next_step="Use fewer --warmup-steps or more --epochs",
         )
     return Schedule(kind=kind, peak=peak, num_steps=num_steps, num_warm_up_steps=num_warm_up_steps)
-
-
-def learning_rate_at(schedule: Schedule, step: int) -> float:
-    """Returns the learning rate of the update that follows `step` updates."""
-    num_warm_up_steps = schedule.num_warm_up_steps
-    if step < num_warm_up_steps:
-        return schedule.peak * (FIRST_SHARE + (1 - FIRST_SHARE) * step / num_warm_up_steps)
-    done = min(1.0, (step - num_warm_up_steps) / max(1, schedule.num_steps - num_warm_up_steps))
-    if schedule.kind == "cosine":
-        share = FINAL_SHARE + (1 - FINAL_SHARE) * (1 + math.cos(math.pi * done)) / 2
-    elif schedule.kind == "linear":
-        share = 1 - (1 - FINAL_SHARE) * done
-    elif schedule.kind == "step":
-        share = DROP_FACTOR ** sum(done >= drop for drop in DROPS)
-    else:
-        share = 1.0
-    return schedule.peak * share
