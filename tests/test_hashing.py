@@ -24,7 +24,7 @@ def test_keys_are_pinned_for_a_seed():
 
 
 @given(st.integers(-(2**70), 2**70))
-def test_membership_matches_its_fractions_for_every_seed(seed):
+def test_splits_match_their_fractions_for_every_seed(seed):
     positions = assign_splits(identities, seed, (0.7, 0.2, 0.1))
     found = np.bincount(positions, minlength=3) / len(identities)
     assert np.all(np.abs(found - [0.7, 0.2, 0.1]) < 0.01)
@@ -35,7 +35,7 @@ def test_a_row_stays_in_its_split_whatever_comes_with_it():
     assert np.array_equal(assign_splits(identities[500:900], 3, (0.5, 0.5)), whole[500:900])
 
 
-def test_order_within_a_split_is_not_bent_by_the_membership():
+def test_order_within_a_split_does_not_depend_on_the_split():
     positions = assign_splits(identities, 3, (0.9, 0.1))
     keys = row_keys(identities, 3)[positions == 1]
     assert abs(float(np.mean(keys / 2**64)) - 0.5) < 0.02

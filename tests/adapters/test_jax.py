@@ -37,8 +37,8 @@ def test_two_devices_hold_every_example_once(splits, remainder):
     assert len(found["batches"]) == found["len"] == num_rows // 24 + (remainder == "pad")
     seen = [number for batch in found["batches"] for number in batch]
     assert len(set(seen)) == len(seen) == (num_rows if remainder == "pad" else num_rows // 24 * 24)
-    stock = splits["train"].batches(global_batch_size=24, seed=3, remainder=remainder)
-    assert found["batches"][0] == next(iter(stock))["id"].tolist()
+    numpy_batches = splits["train"].batches(global_batch_size=24, seed=3, remainder=remainder)
+    assert found["batches"][0] == next(iter(numpy_batches))["id"].tolist()
     assert found["state"]["epoch"] == 1
 
 

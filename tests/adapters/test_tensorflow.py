@@ -23,9 +23,9 @@ def as_rows(tensors, mask=None):
 
 
 def test_every_tensor_is_the_one_that_tensorflow_parses(splits):
-    stock = load_split(splits.dataset, "train", batch_size=64, with_presence=True)
+    tfdata_batches = load_split(splits.dataset, "train", batch_size=64, with_presence=True)
     expected = []
-    for values, present in stock:
+    for values, present in tfdata_batches:
         expected += as_rows({**values, **{f"{name}/present": bools for name, bools in present.items()}})
     found = []
     for tensors in batches(splits["train"], global_batch_size=64, remainder="pad"):
@@ -61,17 +61,17 @@ def test_features_and_workers_are_chosen(splits):
     assert len(next(iter(read))["id"]) == 32
 
 
-def test_stock_operations_give_the_same_batches_in_the_stored_order(splits):
+def test_the_tfdata_engine_gives_the_same_batches_in_the_stored_order(splits):
     settings = {"global_batch_size": 64, "shuffle": False}
-    stock = dataset(splits["train"], engine="tfdata", **settings)
-    found, expected = list(stock), list(batches(splits["train"], **settings))
-    assert stock.cardinality().numpy() == len(expected) == len(found)
+    tfdata_batches = dataset(splits["train"], engine="tfdata", **settings)
+    found, expected = list(tfdata_batches), list(batches(splits["train"], **settings))
+    assert tfdata_batches.cardinality().numpy() == len(expected) == len(found)
     assert [as_rows(tensors) for tensors in found] == [as_rows(tensors) for tensors in expected]
     one, other = (dataset(splits["train"], engine=engine, **settings).element_spec for engine in ("tfdata", "reader"))
     assert {name: spec.dtype for name, spec in one.items()} == {name: spec.dtype for name, spec in other.items()}
 
 
-def test_stock_operations_shuffle_by_seed_and_epoch(splits):
+def test_the_tfdata_engine_shuffles_by_seed_and_epoch(splits):
     def ids(**settings):
         read = dataset(splits["train"], global_batch_size=50, engine="tfdata", features=["id"], **settings)
         return [tensors["id"].numpy().tolist() for tensors in read]
@@ -84,7 +84,7 @@ def test_stock_operations_shuffle_by_seed_and_epoch(splits):
     ("settings", "word"),
     [({"num_workers": 2}, "num_workers"), ({"remainder": "pad"}, "pad"), ({"global_batch_size": None}, "not given")],
 )
-def test_what_stock_operations_cannot_do_is_refused(splits, settings, word):
+def test_what_the_tfdata_engine_cannot_do_is_refused(splits, settings, word):
     with pytest.raises(UsageError, match=word):
         dataset(splits["train"], engine="tfdata", **{"global_batch_size": 50, **settings})
 
@@ -103,7 +103,7 @@ def test_an_engine_that_is_not_there_is_refused(splits):
         dataset(splits["train"], engine="tf", global_batch_size=50)
 
 
-def test_a_model_is_fitted_on_the_dataset(splits):
+def test_a_model_trains_on_the_dataset(splits):
     read = dataset(splits["train"], global_batch_size=50, num_epochs=2, features=["point", "id"])
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model.compile(loss="mse", optimizer="sgd")

@@ -32,7 +32,7 @@ def shard(train):
     return Path(train.dataset.shard_url(train.dataset.shards[2]))
 
 
-def stock(train):
+def tfdata_batches(train):
     return dataset(train, global_batch_size=20, engine="tfdata")
 
 
@@ -49,10 +49,10 @@ def put_pipe(shard):
         (lambda shard: os.truncate(shard, 200), r"expected [\d,]+ bytes, found 200"),
     ],
 )
-def test_what_sizes_tell_is_told_before_anything_is_read(train, shard, damage, why):
+def test_what_sizes_show_is_an_error_before_anything_is_read(train, shard, damage, why):
     damage(shard)
     with pytest.raises(DamageError, match=why) as caught:
-        stock(train)
+        tfdata_batches(train)
     assert caught.value.where == str(shard)
     assert caught.value.next_step == f"Run: shardkit verify {train.dataset.url}"
 
@@ -71,7 +71,7 @@ def add_a_record(shard):
 
 
 def test_a_wrong_number_of_records_names_the_shard_and_what_to_run(train, shard):
-    batches = stock(train)
+    batches = tfdata_batches(train)
     add_a_record(shard)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         list(batches)
@@ -81,7 +81,7 @@ def test_a_wrong_number_of_records_names_the_shard_and_what_to_run(train, shard)
 
 @pytest.mark.parametrize("damage", [flip, Path.unlink, lambda shard: os.truncate(shard, 200), add_a_record])
 def test_what_is_met_while_reading_is_named_where_that_is_asked_for(train, shard, damage):
-    batches = stock(train)
+    batches = tfdata_batches(train)
     assert sum(len(batch["id"]) for batch in batches) == 400
     damage(shard)
     with pytest.raises(DamageError, match="a shard") as caught, naming_damage(train):
@@ -95,7 +95,7 @@ def test_errors_that_no_shard_is_to_blame_for_stay_as_they_are(train):
         raise tf.errors.InvalidArgumentError(None, None, "mine")
 
 
-def test_a_model_that_is_fitted_on_the_reader_names_the_shard_and_what_to_run(train, shard):
+def test_training_on_the_reader_names_the_shard_and_what_to_run(train, shard):
     read = dataset(train, global_batch_size=20).map(lambda t: (tf.cast(t["id"], tf.float32), t["id"]))
     flip(shard)
     model = tf.keras.Sequential([tf.keras.layers.Reshape((1,)), tf.keras.layers.Dense(1)])

@@ -53,13 +53,13 @@ def test_the_slowest_reader_still_gives_one_batch():
 
 
 def test_contenders_take_turns_and_none_is_always_first():
-    told = []
+    lines = []
     sources = {name: Source() for name in ("a", "b")}
     found = take_turns(
-        [Contender(name, source) for name, source in sources.items()], num_rounds=3, seconds=0.0, tell=told.append
+        [Contender(name, source) for name, source in sources.items()], num_rounds=3, seconds=0.0, tell=lines.append
     )
     assert {name: len(windows) for name, windows in found.items()} == {"a": 3, "b": 3}
-    assert [text[-1] for text in told] == ["a", "b", "b", "a", "a", "b"]
+    assert [text[-1] for text in lines] == ["a", "b", "b", "a", "a", "b"]
     assert all(source.num_closed == 3 for source in sources.values())
 
 

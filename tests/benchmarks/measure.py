@@ -29,7 +29,7 @@ class Contender(NamedTuple):
     share: float = 1.0
 
 
-class Verdict(NamedTuple):
+class Check(NamedTuple):
     """What was asked and what was measured; more is better."""
 
     what: str
@@ -77,9 +77,9 @@ def print_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[Cell
         print("  ".join(aligned).rstrip(), flush=True)
 
 
-def print_verdicts(verdicts: Sequence[Verdict]) -> None:
+def print_checks(checks: Sequence[Check]) -> None:
     """Prints which targets were met."""
-    rows = [(v.what, v.measured, f">= {v.target:g}", _outcome(v)) for v in verdicts]
+    rows = [(v.what, v.measured, f">= {v.target:g}", _outcome(v)) for v in checks]
     print_table("targets", ("what", "measured", "target", "outcome"), rows)
 
 
@@ -107,10 +107,10 @@ def is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def _outcome(verdict: Verdict) -> str:
-    if verdict.measured is None:
+def _outcome(check: Check) -> str:
+    if check.measured is None:
         return "not measured"
-    return "met" if verdict.measured >= verdict.target else "MISSED"
+    return "met" if check.measured >= check.target else "MISSED"
 
 
 def _text(cell: Cell) -> str:

@@ -76,8 +76,8 @@ def rows_of_floats(num_rows: int) -> Workload:
 
 def rows_of_images(num_rows: int) -> Workload:
     """Returns JPEG files of about 18.7 KB with a label."""
-    pictures = jpeg_files()
-    column = pa.array([pictures[i % len(pictures)] for i in range(num_rows)], pa.binary())
+    images = jpeg_files()
+    column = pa.array([images[i % len(images)] for i in range(num_rows)], pa.binary())
     features = (make_feature("image", "bytes", media_type="image/jpeg"), make_feature("label", "int64"))
     labels = pa.array(np.arange(num_rows) % 10)
     return Workload("18.7 KB images", features, pa.record_batch({"image": column, "label": labels}))

@@ -76,7 +76,7 @@ def test_the_page_tells_rates_stages_and_accelerators(location):
     assert notes
 
 
-def test_stock_tensorflow_does_the_same_work_beside(location):
+def test_plain_tensorflow_does_the_same_work_beside(location):
     code, out, err = bench(location, "--json", "--batch-size", "16")
     assert (code, err) == (0, "")
     document = json.loads(out)

@@ -142,7 +142,7 @@ def test_verify_names_what_changed_since_and_what_to_do(folder):
         ([], 2, "Missing argument"),
     ],
 )
-def test_wrong_requests_are_told(folder, args, exit_code, message):
+def test_wrong_requests_are_refused(folder, args, exit_code, message):
     code, out, err = run("index", *args, cwd=folder)
     assert (code, out) == (exit_code, "")
     assert message in err
@@ -174,7 +174,7 @@ def test_names_with_spaces_become_a_dataset_that_all_commands_read(tmp_path):
     assert caught.value.next_step == f"Run: shardkit verify '{folder}'"
 
 
-def test_a_name_that_no_manifest_holds_is_told_with_what_works(tmp_path):
+def test_the_error_at_a_name_that_no_manifest_holds_says_what_works(tmp_path):
     write(tmp_path / "caf\u00e9.tfrecord", 0, 3)
     code, _, err = run("index", tmp_path)
     assert code == 2
@@ -183,7 +183,7 @@ def test_a_name_that_no_manifest_holds_is_told_with_what_works(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["00000001.json", "00000001-*.shards.parquet"])
-def test_a_damaged_version_is_told_and_replaced_by_the_next(folder, name):
+def test_a_damaged_version_is_reported_and_replaced_by_the_next(folder, name):
     assert run("index", folder)[0] == 0
     document = next((folder / "manifests").glob(name))
     content = bytearray(document.read_bytes())

@@ -71,7 +71,7 @@ def test_what_it_says_to_set_instead_works(capsys, size, engine):
         (("--input-size", "1TB", "--row-size", "3GB"), 333, "333 rows"),
     ],
 )
-def test_what_cannot_be_cut_is_not_told_to_be_cut_into_more(capsys, args, most, why):
+def test_more_datasets_are_not_advised_where_they_cannot_be_made(capsys, args, most, why):
     code, out, _ = plan(capsys, *args, "--worker-memory", "16GiB")
     assert code == 2
     assert all(int(number) <= most for number in re.findall(r"--datasets (\d+)", out))
@@ -163,7 +163,7 @@ def test_the_disk_of_dataflow_is_not_said_to_hold_the_spool(capsys):
     assert re.search(r"^memory .* of each worker, with \d+ workers? of 8 pieces of work at the same time$", out, re.M)
 
 
-def test_a_manifest_of_sizes_alone_is_told_at_most_and_one_of_files_as_it_is(capsys, tmp_path):
+def test_the_manifest_size_is_a_bound_for_sizes_and_exact_for_files(capsys, tmp_path):
     _, out, _ = plan(capsys, "--input-size", "1GB")
     assert re.search(r"^manifest +up to [\d.]+ MiB", out, re.MULTILINE)
     (tmp_path / "a.csv").write_text("a,b\n" + "1,x\n" * 100)
@@ -254,15 +254,15 @@ def odd_inputs(tmp_path, monkeypatch):
         ("one.png", "two.png", "--labels", "labels.csv"),
     ],
 )
-def test_inputs_are_read_as_convert_is_told_to_read_them(capsys, odd_inputs, args):
+def test_inputs_are_read_as_convert_reads_them(capsys, odd_inputs, args):
     code, out, err = plan(capsys, *args, "--json")
     assert (code, err) == (0, "")
     document = json.loads(out)
     inputs = [a for a in args if "." in a and "*" not in a and a not in ("schema.toml", "labels.csv")] or ["mixed"]
     assert main(["convert", *inputs, "out", *args[len(inputs) :]]) == 0
     (split,) = (manifest := open_dataset("out").manifest).splits
-    (told,) = document["forecast"]["splits"]
-    assert (told["num_examples"], told["num_framed_bytes"]) == (split.num_examples, split.num_uncompressed_bytes)
+    (entry,) = document["forecast"]["splits"]
+    assert (entry["num_examples"], entry["num_framed_bytes"]) == (split.num_examples, split.num_uncompressed_bytes)
     assert document["inputs"]["num_features"] == len(manifest.features)
 
 
@@ -276,9 +276,9 @@ def test_without_a_word_such_inputs_are_refused_with_options_that_plan_has(capsy
 
 
 def test_every_option_of_convert_that_says_how_inputs_are_read_is_one_of_plan():
-    told = options_of({"source": {f.name: "x" for f in msgspec.structs.fields(SourceOptions)}})
-    untold = options_of({})
-    reading = {f"--{name}" for name, value in told.items() if value != untold[name]}
+    given = options_of({"source": {f.name: "x" for f in msgspec.structs.fields(SourceOptions)}})
+    unset = options_of({})
+    reading = {f"--{name}" for name, value in given.items() if value != unset[name]}
     assert len(reading) >= 20
     assert reading <= {name for p in command.params for name in p.opts}
 

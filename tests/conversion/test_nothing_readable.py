@@ -36,10 +36,10 @@ def test_files_that_are_damaged_in_their_middle(folder, tmp_path, capsys, policy
     for name in "abcd":
         write_damaged(folder / f"{name}.parquet")
     assert convert(folder, tmp_path / "out", policy) == 3
-    told = text_of(capsys.readouterr())
-    assert "4 files rejected whole: a.parquet: the Parquet file is cut off or damaged" in told
-    assert "c.parquet: " in told
-    assert "hold no rows" not in told
+    output = text_of(capsys.readouterr())
+    assert "4 files rejected whole: a.parquet: the Parquet file is cut off or damaged" in output
+    assert "c.parquet: " in output
+    assert "hold no rows" not in output
     assert not (tmp_path / "out").exists()
 
 
@@ -50,10 +50,10 @@ def test_files_that_cannot_even_be_planned_for(folder, tmp_path, capsys, policy)
         content = (folder / f"{name}.parquet").read_bytes()
         (folder / f"{name}.parquet").write_bytes(content[:-6])
     assert convert(folder, tmp_path / "out", policy) == 3
-    told = text_of(capsys.readouterr())
-    assert "no input file can be read: a.parquet: the Parquet file is cut off or damaged" in told
-    assert "c.parquet: " in told
-    assert "and 2 more" in told
+    output = text_of(capsys.readouterr())
+    assert "no input file can be read: a.parquet: the Parquet file is cut off or damaged" in output
+    assert "c.parquet: " in output
+    assert "and 2 more" in output
     (folder / "e.parquet").rename(tmp_path / "e.parquet")
     assert convert(tmp_path / "e.parquet", tmp_path / "out", policy) == 3
     assert "e.parquet" in text_of(capsys.readouterr())
@@ -62,8 +62,8 @@ def test_files_that_cannot_even_be_planned_for(folder, tmp_path, capsys, policy)
 def test_rows_that_are_all_bad(folder, tmp_path, capsys):
     (folder / "a.csv").write_bytes(b"number,text\n1,some\x00text\n2,more\x00text\n")
     assert convert(folder, tmp_path / "out", "quarantine") == 3
-    told = text_of(capsys.readouterr())
-    assert "2 rows in, 2 rejected: a.csv, line 2: a NUL byte" in told
+    output = text_of(capsys.readouterr())
+    assert "2 rows in, 2 rejected: a.csv, line 2: a NUL byte" in output
 
 
 def test_inputs_without_rows_say_so_as_before(folder, tmp_path, capsys):

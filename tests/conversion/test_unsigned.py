@@ -30,7 +30,7 @@ def write(folder, kind):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "npz"])
-def test_they_come_back_as_they_were_and_the_user_is_told_what_others_see(tmp_path, capsys, kind):
+def test_they_come_back_as_they_were_and_a_note_says_what_others_see(tmp_path, capsys, kind):
     out = tmp_path / "out"
     assert main(["convert", str(write(tmp_path / "in", kind)), str(out), "--workers", "1", "--no-shuffle"]) == 0
     printed = "".join(capsys.readouterr())

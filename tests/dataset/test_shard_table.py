@@ -140,7 +140,7 @@ def test_a_table_goes_to_another_process(large):
 
 @pytest.mark.full
 @pytest.mark.parametrize("index", [0, 1, 70_000])
-def test_names_that_go_on_past_five_digits_are_told_apart(index):
+def test_names_with_more_than_five_digits_are_distinguished(index):
     shards = numbered("train", 100_050)
     if index:
         shards[index] = make_shard("train", index, path=shards[index - 1].path)

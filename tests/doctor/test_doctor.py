@@ -59,7 +59,7 @@ def test_spaces_and_builds_change_nothing(version, clause):
 @pytest.mark.parametrize(
     ("version", "text"), [("1.0rc1", ">=1"), ("1!2.0", ">=1"), ("1.0", "===1.0"), ("1.0", ">=1rc1")]
 )
-def test_what_is_not_understood_is_not_said_to_fit(version, text):
+def test_a_version_that_cannot_be_parsed_does_not_fit(version, text):
     assert fits(version, text) is None
 
 

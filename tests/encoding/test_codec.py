@@ -99,7 +99,7 @@ def test_a_shard_is_one_plain_gzip_member_and_each_block_opens_alone(parts, leve
 
 
 @pytest.mark.full
-def test_stock_tensorflow_reads_stored_and_deflated_blocks_of_all_levels(tmp_path):
+def test_plain_tensorflow_reads_stored_and_deflated_blocks_of_all_levels(tmp_path):
     import tensorflow as tf
 
     records = [

@@ -124,7 +124,7 @@ class Finishing(NamedTuple):
     num_finished: int
     num_trials: int
     times: float
-    told: str
+    summary: str
     is_enough: bool
 
 
@@ -137,13 +137,13 @@ def finishing(result: Result) -> Finishing | None:
     # Of fewer than 1 / share conversions, none.
     most = int(share * num_trials)
     times = statistics.median(o.seconds for o in result.outcomes) / result.clean_s
-    told = (
+    summary = (
         f"{result.name} on {result.store}: {num_finished} of {num_trials} finished ({num_finished / num_trials:.1%}; "
         f"{most} may give up), each in {times:.1f} times the time of one without faults (median; "
         f"{_MOST_TIMES:.0f} is too long)"
     )
     is_enough = num_trials - num_finished <= most and times <= _MOST_TIMES
-    return Finishing(num_finished, num_trials, times, told, is_enough)
+    return Finishing(num_finished, num_trials, times, summary, is_enough)
 
 
 def has_failed(result: Result) -> bool:
@@ -185,12 +185,12 @@ def main() -> int:
                     counts_ends = CAMPAIGNS[name].may_give_up is not None
                     for outcome in results[-1].outcomes:
                         if outcome.wrongs or (counts_ends and outcome.code):
-                            told = "; ".join(outcome.wrongs) or f"ended with {outcome.code}"
-                            console.print(f"{name}: {told}\n  {outcome.story}", markup=False)
+                            reason = "; ".join(outcome.wrongs) or f"ended with {outcome.code}"
+                            console.print(f"{name}: {reason}\n  {outcome.story}", markup=False)
     console.print(table_of(results))
     for result in results:
         if (finished := finishing(result)) is not None:
-            console.print(finished.told, soft_wrap=True)
+            console.print(finished.summary, soft_wrap=True)
     return int(not results or any(has_failed(result) for result in results))
 
 

@@ -98,9 +98,9 @@ def meet(world: World, name: str, seed: int, script: Script | None = None) -> Ou
         wrongs += judge(place, pair, ran)
         problems = judge_reruns(world, place, folder, pair, ran)
         codes = [r.ended.code for r in ran]
-        told = ", ".join(f"{r.side.kind} {r.told}-> {r.ended.code}" for r in ran)
+        ends = ", ".join(f"{r.side.kind} {r.fault_notes}-> {r.ended.code}" for r in ran)
         at = hold.at and (hold.at.at or hold.at.path)
-        story = f"{world.store.name} {name} seed {seed}, first {first} waits at {at} until {hold.until!r}: {told}"
+        story = f"{world.store.name} {name} seed {seed}, first {first} waits at {at} until {hold.until!r}: {ends}"
         if wrongs or problems:
             story += "".join(f"\n--- {r.side.arguments[0]}:\n{r.ended.said[-600:]}" for r in ran)
         num_faults = sum(r.num_faults + r.is_killed for r in ran)

@@ -119,7 +119,7 @@ def judge(place: Place, before: Version | None, found: list[Writer]) -> list[str
     for number, version in known.items():
         if versions.get(number) != version:
             wrongs.append(f"LOST: version {number} is no longer what it was")
-    told: Counter[int] = Counter()
+    num_acknowledged: Counter[int] = Counter()
     for writer in found:
         if writer.ended.code not in (0, CONFLICT):
             wrongs.append(f"CODE {writer.ended.code}")
@@ -127,10 +127,10 @@ def judge(place: Place, before: Version | None, found: list[Writer]) -> list[str
             continue
         match = _VERSION.search(writer.ended.said)
         number = int(match.group(1)) if match else 0
-        told[number] += 1
+        num_acknowledged[number] += 1
         if number not in versions or versions[number].rows != writer.rows:
             wrongs.append(f"LOST: version {number} was acknowledged, and is another one's or nobody's")
-    wrongs += [f"LOST: {n} writers were told of version {number}" for number, n in told.items() if n > 1]
-    if set(versions) != set(told) | set(known):
-        wrongs.append(f"LIE: versions {sorted(versions)}, acknowledged {sorted(told)}")
+    wrongs += [f"LOST: {n} writers were told of version {number}" for number, n in num_acknowledged.items() if n > 1]
+    if set(versions) != set(num_acknowledged) | set(known):
+        wrongs.append(f"LIE: versions {sorted(versions)}, acknowledged {sorted(num_acknowledged)}")
     return wrongs

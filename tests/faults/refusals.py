@@ -20,7 +20,7 @@ from tests.faults.faulty.full_disk import may_mount, mounted
 from tests.faults.faulty.operations import join_meeting
 from tests.faults.judges.oracle import Version
 from tests.faults.places import LocalPlace
-from tests.faults.trials import CONFLICT, Outcome, leftovers, state_of, verdict
+from tests.faults.trials import CONFLICT, Outcome, find_wrongs, leftovers, state_of
 from tests.faults.worlds import SCENARIOS, World
 
 USAGE, STORAGE = 2, 5
@@ -105,7 +105,7 @@ def _refused(
 ) -> tuple[str, list[str]]:
     state, _ = state_of(place, before, world.new_rows)
     # For what is there afterwards, a refusal is like an error of the store.
-    wrongs = verdict(state, ended._replace(code=STORAGE) if ended.code == USAGE else ended, before, place)
+    wrongs = find_wrongs(state, ended._replace(code=STORAGE) if ended.code == USAGE else ended, before, place)
     if ended.code not in (0, USAGE, STORAGE):
         wrongs.append(f"CODE {ended.code} of what may not be written")
     if ended.code != 0 and where not in ended.said:

@@ -75,7 +75,7 @@ def test_faults_that_end_more_than_a_hundredth_of_the_conversions_fail_the_campa
     result = Result("faults", "moto", outcomes, 1.0, 1.0)
     assert has_failed(result) == is_wrong
     found = finishing(result)
-    assert f"{num_all - num_given_up} of {num_all} finished" in found.told
+    assert f"{num_all - num_given_up} of {num_all} finished" in found.summary
     assert finishing(Result("kills", "moto", outcomes, 1.0, 1.0)) is None
 
 
@@ -87,7 +87,7 @@ def test_an_error_behind_the_commit_is_no_conversion_that_finished():
 @pytest.mark.parametrize(("seconds", "is_wrong"), [(3.0, False), (9.0, False), (11.0, True)])
 def test_faults_that_cost_many_times_the_time_fail_the_campaign(seconds, is_wrong):
     result = Result("faults", "moto", (ended(0, seconds),) * 5, 1.0, 1.0)
-    assert f"{seconds:.1f} times the time" in finishing(result).told
+    assert f"{seconds:.1f} times the time" in finishing(result).summary
     assert has_failed(result) == is_wrong
 
 

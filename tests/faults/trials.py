@@ -100,7 +100,7 @@ def disturb(
         fired = [line for line in log if line["fault"]]
         wrongs += [f"UNSYNCED: {path}" for path in unsynced(log)]
         state, _ = state_of(place, before, expected.rows)
-        wrongs += verdict(state, ended, before, place)
+        wrongs += find_wrongs(state, ended, before, place)
         if must_finish and ended.code != 0:
             wrongs.append(f"GAVE UP with {ended.code}: {ended.said[-300:]}")
         if meddle is not None:
@@ -108,8 +108,8 @@ def disturb(
         again = world.start(command, world.plan_of_bug(folder, is_in_parts=scenario.is_in_parts)).end()
         left = _not_allowed(leftovers(place, folder), ended, again, fired)
         problems = _problems_of_rerun(expected, place, before, again, left, is_new=state == "new")
-        told = [f"{line['fault']} at {line['number']} {line['name']} {line['path']}" for line in fired]
-        story = f"{world.store.name} {scenario.name}: {'; '.join(told)} -> {ended.code}, {state}; {again.code}"
+        faults = [f"{line['fault']} at {line['number']} {line['name']} {line['path']}" for line in fired]
+        story = f"{world.store.name} {scenario.name}: {'; '.join(faults)} -> {ended.code}, {state}; {again.code}"
         if wrongs or problems or ended.code not in (0, KILLED):
             story += f"\n{ended.said[-600:]}\n--- again:\n{again.said[-600:]}"
         shown = "conflict" if ended.code == CONFLICT else state
@@ -131,7 +131,7 @@ def state_of(place: Place, before: Version | None, rows: Counter[Row]) -> tuple[
     return ("new" if found.rows == rows else "MIXED: rows of neither dataset"), found
 
 
-def verdict(state: str, ended: Ended, before: Version | None, place: Place) -> list[str]:
+def find_wrongs(state: str, ended: Ended, before: Version | None, place: Place) -> list[str]:
     """Returns what is wrong with what a conversion said and left."""
     wrongs = [] if state in ("old", "new") else [state]
     if ended.code == 0 and state != "new":

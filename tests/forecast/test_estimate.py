@@ -62,21 +62,21 @@ worker_settings = st.builds(
 @settings(max_examples=draws(60), deadline=None)
 @given(workloads(), worker_settings)
 def test_the_splits_add_up_to_the_whole(workload, setting):
-    told = forecast(workload, setting)
-    assert sum(s.num_examples for s in told.splits) == workload.num_rows
-    assert sum(s.num_framed_bytes for s in told.splits) == workload.num_framed_bytes
-    for split in told.splits:
+    estimated = forecast(workload, setting)
+    assert sum(s.num_examples for s in estimated.splits) == workload.num_rows
+    assert sum(s.num_framed_bytes for s in estimated.splits) == workload.num_framed_bytes
+    for split in estimated.splits:
         assert 1 <= split.num_shards <= split.num_examples
         assert 1 <= split.num_units <= split.num_shards
         assert split.num_groups >= 1
         assert split.num_groups * split.max_group_bytes >= 0.9 * split.num_framed_bytes
-    assert told.num_runs >= told.num_input_splits >= 1
-    assert told.num_segments >= len(told.splits)
-    assert min(msgspec.structs.astuple(told)[1:]) >= 0
+    assert estimated.num_runs >= estimated.num_input_splits >= 1
+    assert estimated.num_segments >= len(estimated.splits)
+    assert min(msgspec.structs.astuple(estimated)[1:]) >= 0
     if not carries_bytes(setting):
-        assert told.spool_bytes > workload.num_framed_bytes
+        assert estimated.spool_bytes > workload.num_framed_bytes
     if setting.engine == "local" and setting.store == "local" and setting.work_place != "store":
-        assert told.disk_bytes == told.spool_bytes + told.num_bytes
+        assert estimated.disk_bytes == estimated.spool_bytes + estimated.num_bytes
 
 
 @settings(max_examples=draws(60), deadline=None)
@@ -108,8 +108,8 @@ def test_twice_as_much_never_needs_less(workload, setting, times):
 @settings(max_examples=draws(60), deadline=None)
 @given(workloads(), worker_settings)
 def test_what_to_set_instead_does_away_with_the_limit(workload, setting):
-    told = forecast(workload, setting)
-    for finding in find(workload, setting, told):
+    estimated = forecast(workload, setting)
+    for finding in find(workload, setting, estimated):
         assert finding.next_step
         assert finding.needed != finding.limit
         assert finding.source
@@ -119,8 +119,8 @@ def test_what_to_set_instead_does_away_with_the_limit(workload, setting):
         assert finding.setting != setting, finding
         after = find(workload, finding.setting, forecast(workload, finding.setting))
         assert finding.what not in {f.what for f in after}, finding
-    cleared, told = clear(workload, setting)
-    for finding in find(workload, cleared, told):
+    cleared, estimated = clear(workload, setting)
+    for finding in find(workload, cleared, estimated):
         assert finding.source == RECORD.source or finding.next_step.startswith(NOTHING_HELPS), finding
 
 
@@ -131,10 +131,10 @@ def test_there_are_never_more_datasets_advised_than_files_that_stay_whole_or_row
     most = workload.num_rows if workload.is_cut else min(workload.num_rows, workload.num_files)
     found = find(workload, setting, forecast(workload, setting))
     assert (num_datasets > most) == ("the inputs cannot be cut into so many datasets" in {f.what for f in found})
-    cleared, told = clear(workload, setting)
+    cleared, estimated = clear(workload, setting)
     for advised in (cleared, *(f.setting for f in found if f.setting != setting and f.setting.num_datasets > 1)):
         assert advised.num_datasets <= max(most, num_datasets)
-    if find(workload, cleared, told):
+    if find(workload, cleared, estimated):
         return
     assert cleared.num_datasets <= most
     # What a user who follows the advice has before them then: one of the parts, as a workload of its own.
@@ -174,7 +174,7 @@ def test_a_disk_holds_no_more_shards_at_the_same_time_than_there_are():
     assert dataflow.disk_bytes < 3 * workload.num_framed_bytes
 
 
-def test_a_size_just_above_its_limit_is_told_to_the_byte():
+def test_a_size_just_above_its_limit_is_reported_to_the_byte():
     workload = Workload(num_bytes=10**9, num_rows=10**6, num_framed_bytes=10**9, max_record_bytes=1000)
     setting = Setting(worker_memory_bytes=4 * GiB)
     memory = forecast(workload, setting).worker_bytes
@@ -193,9 +193,9 @@ def test_an_exabyte_is_never_one_dataset_and_a_gigabyte_always_is():
         findings = find(imagined(EB), setting, forecast(imagined(EB), setting))
         assert findings[0].is_fatal
         assert f"{SHARDS.value:,} shards" in {f.limit for f in findings}
-        cleared, told = clear(imagined(EB), setting)
+        cleared, estimated = clear(imagined(EB), setting)
         assert cleared.num_datasets > 1000
-        assert told.num_shards <= SHARDS.value
+        assert estimated.num_shards <= SHARDS.value
         assert find(imagined(10**9), setting, forecast(imagined(10**9), setting)) == ()
 
 

@@ -68,7 +68,7 @@ def test_a_conversion_is_as_it_was_forecast(folder, tmp_path, shape):
     options = ConvertRequest(inputs=(str(folder),), destination=str(tmp_path / "out"), **shape)
     workload = measure_inputs(options)
     kept = {name: shape[name] for name in ("shard_bytes", "num_shards", "compression", "shuffle") if name in shape}
-    told = forecast(workload, Setting(num_workers=2, **kept))
+    estimated = forecast(workload, Setting(num_workers=2, **kept))
     plan = prepare(options).plan
     with work_folder(plan):
         run_local(save_plan(plan), 2, pytest.fail)
@@ -78,10 +78,10 @@ def test_a_conversion_is_as_it_was_forecast(folder, tmp_path, shape):
     dataset = open_dataset(plan.destination)
     splits = dataset.manifest.splits
 
-    assert told.num_input_splits == len(plan.input_splits)
-    assert told.num_runs == len(runs)
-    assert sum(s.num_examples for s in told.splits) == pytest.approx(NUM_ROWS, rel=BOUND)
-    for expected, split, laid_out in zip(told.splits, splits, layout.splits, strict=True):
+    assert estimated.num_input_splits == len(plan.input_splits)
+    assert estimated.num_runs == len(runs)
+    assert sum(s.num_examples for s in estimated.splits) == pytest.approx(NUM_ROWS, rel=BOUND)
+    for expected, split, laid_out in zip(estimated.splits, splits, layout.splits, strict=True):
         # Of few groups the last is smaller than its buckets would be if they were even.
         assert expected.num_groups == pytest.approx(len(laid_out.groups), abs=1)
         assert expected.num_units == pytest.approx(len(write_units(laid_out)), abs=1)
@@ -90,18 +90,18 @@ def test_a_conversion_is_as_it_was_forecast(folder, tmp_path, shape):
             assert expected.num_shards == split.num_shards
         else:
             assert expected.num_shards == pytest.approx(split.num_shards, rel=2 * BOUND, abs=1)
-    assert told.spool_bytes == pytest.approx(spooled, rel=BOUND)
-    check_manifest(told, tmp_path / "out")
+    assert estimated.spool_bytes == pytest.approx(spooled, rel=BOUND)
+    check_manifest(estimated, tmp_path / "out")
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and "work" not in path.parts]
     wanted = sum(s.num_shards for s in splits) * (2 if dataset.manifest.compression == "none" else 1) + 3
     assert len(files) == wanted
-    assert told.num_put_requests == pytest.approx(wanted, rel=2 * BOUND, abs=2)
+    assert estimated.num_put_requests == pytest.approx(wanted, rel=2 * BOUND, abs=2)
 
 
-def check_manifest(told, destination):
+def check_manifest(estimated, destination):
     (path,) = (destination / "manifests").glob("*.json")
     size = path.stat().st_size
-    assert size / MANIFEST_FACTOR < told.manifest_bytes < size * MANIFEST_FACTOR
+    assert size / MANIFEST_FACTOR < estimated.manifest_bytes < size * MANIFEST_FACTOR
 
 
 def a_thousand_rows(folder):

@@ -20,7 +20,7 @@ import psutil
 
 _MARK = "KILLED_RUN"
 _WORKER_IDENTITY = "SHARDKIT_WORKER"
-_TOLD = re.compile(r"; (?:(restarting|going on with) \d+ worker|the others go on)")
+_NOTICE = re.compile(r"; (?:(restarting|going on with) \d+ worker|the others go on)")
 _POLL_S = 0.001
 _GONE_S = 5.0
 LIMIT_S = 240.0
@@ -112,8 +112,8 @@ class Run:
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(self.pid).children():
                 with contextlib.suppress(psutil.Error, KeyError):
-                    seat = json.loads(child.environ()[_WORKER_IDENTITY])
-                    found[seat["index"]] = Worker(child.pid, seat["generation"], Path(seat["heartbeat"]))
+                    identity = json.loads(child.environ()[_WORKER_IDENTITY])
+                    found[identity["index"]] = Worker(child.pid, identity["generation"], Path(identity["heartbeat"]))
         return found
 
     def worker(self, index: int, generation: int) -> Worker:
@@ -148,8 +148,8 @@ class Run:
         """Waits until the supervisor tells a loss; returns when it did, and whether it starts all workers again."""
 
         def found() -> tuple[float, bool] | None:
-            told = ((s, _TOLD.search(t)) for s, t in self.said if s >= since_s)
-            return next(((s, match[1] is not None) for s, match in told if match), None)
+            notices = ((s, _NOTICE.search(t)) for s, t in self.said if s >= since_s)
+            return next(((s, match[1] is not None) for s, match in notices if match), None)
 
         self.until(found)
         loss = found()

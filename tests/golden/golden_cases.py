@@ -102,11 +102,11 @@ def shardkit(*arguments, folder, code=0):
         folder: Where it runs.
         code: With which it must end.
     """
-    told = [str(a).replace("{inputs}", str(INPUTS)) for a in arguments]
+    filled = [str(a).replace("{inputs}", str(INPUTS)) for a in arguments]
     # The command runs elsewhere, with the shardkit that this process has.
     places = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     found = subprocess.run(
-        [sys.executable, "-m", "shardkit", *told],
+        [sys.executable, "-m", "shardkit", *filled],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))},
         capture_output=True,

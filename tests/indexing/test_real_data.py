@@ -115,7 +115,7 @@ def test_every_example_is_what_tensorflow_parses(tmp_path, name):
         ("tfrecord-others/yggdrasil", UsageError, "compressed in different ways"),
     ],
 )
-def test_what_is_no_dataset_of_examples_is_told_apart(folder, kind, why):
+def test_what_is_no_dataset_of_examples_is_refused(folder, kind, why):
     if not (DATA / folder).is_dir():
         pytest.skip("this data set is not beside the checkout")
     with pytest.raises(kind, match=why):

@@ -142,7 +142,7 @@ def test_a_name_that_a_manifest_may_not_hold_is_refused_before_anything_is_read(
     assert "open_tfrecords" in message
 
 
-def test_nothing_to_index_is_told(tmp_path):
+def test_nothing_to_index_is_an_error(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n")
     assert "there are no TFRecords" in refused(tmp_path, kind=UsageError)
     (tmp_path / "a.tfrecord").write_bytes(b"")

@@ -28,15 +28,15 @@ def check(files: Mapping[str, Stored], ends: tuple[str | None, ...]) -> str | No
         gone = sorted(name for name in content.names if name not in files)
         if gone:
             return f"{path} names {gone[0]}, which is gone"
-    told = [(writer, end) for writer, end in zip(WRITERS, ends, strict=False) if end and end.startswith("version ")]
-    for writer, end in told:
+    winners = [(writer, end) for writer, end in zip(WRITERS, ends, strict=False) if end and end.startswith("version ")]
+    for writer, end in winners:
         # A cleaning with keep_versions may drop a version that has a newer one.
         path = manifest(int(end.removeprefix("version ")))
         if path in versions and versions[path].writer != writer:
             return f"{writer} was told that it made {path}, which is another one"
         if path not in versions and not any(other > path for other in versions):
             return f"{writer} was told that it made {path}, which is not there"
-    if len({end for _, end in told}) < len(told):
+    if len({end for _, end in winners}) < len(winners):
         return "two were told that they made the same version"
     newest = versions[max(versions)].names if versions else frozenset()
     # An overwrite behind an append leaves its rows out.

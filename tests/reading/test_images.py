@@ -60,7 +60,7 @@ def test_every_format_is_read(format_):
 
 @pytest.mark.parametrize("resample", ["nearest", "bilinear", "bicubic", "lanczos"])
 @pytest.mark.parametrize("fit", ["stretch", "crop", "pad"])
-def test_sizes_are_fitted_as_pillow_fits_them(fit, resample):
+def test_images_are_resized_as_pillow_resizes_them(fit, resample):
     image = picture(90, 150)
     method = Image.Resampling[resample.upper()]
     expected = {

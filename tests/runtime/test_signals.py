@@ -51,12 +51,12 @@ def test_a_signal_at_the_very_end_is_heeded():
 
 def test_numbers_arrive_and_handlers_come_back():
     before = signal.getsignal(signal.SIGTERM)
-    with signals_on_pipe((signal.SIGTERM, signal.SIGHUP)) as told:
+    with signals_on_pipe((signal.SIGTERM, signal.SIGHUP)) as pipe:
         os.kill(os.getpid(), signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert {os.read(told, 1)[0], os.read(told, 1)[0]} == {signal.SIGHUP, signal.SIGTERM}
-    assert os.read(told, 1) == b""
-    os.close(told)
+        assert {os.read(pipe, 1)[0], os.read(pipe, 1)[0]} == {signal.SIGHUP, signal.SIGTERM}
+    assert os.read(pipe, 1) == b""
+    os.close(pipe)
     assert signal.getsignal(signal.SIGTERM) is before
     assert signal.set_wakeup_fd(-1) == -1
 

@@ -203,7 +203,7 @@ def test_dates_that_wrap_on_their_way_are_refused():
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
-def test_an_orc_time_beyond_nanoseconds_is_told_by_its_value(tmp_path, unit):
+def test_the_error_at_an_orc_time_beyond_nanoseconds_has_its_value(tmp_path, unit):
     from pyarrow import orc
 
     table = pa.table({"a": pa.array(np.array(["9999-12-31T23:59:59"], f"datetime64[{unit}]"))})

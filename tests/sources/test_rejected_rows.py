@@ -147,7 +147,7 @@ def test_a_few_nul_bytes_are_bad_rows_whatever_the_size_of_the_file(tmp_path):
     assert len(found.rows) == len(found.rejected) == 1
 
 
-def test_a_damaged_file_does_not_keep_others_from_being_understood(tmp_path):
+def test_a_damaged_file_does_not_keep_others_from_being_inspected(tmp_path):
     write(tmp_path, b"i,x\n1,\xff\n,\0\n2,b\n,\0,\n", "1.csv")
     write(tmp_path, 'i,x\n1.5,"a\n', "2.csv")
     write(tmp_path, b"i,\xff\n1.5,a\n", "3.csv")

@@ -40,8 +40,8 @@ def files(*names):
     ],
 )
 def test_a_word_of_its_own_tells_the_split(name, split):
-    told = split_in_name(name)
-    assert (told and told.split) == split
+    found = split_in_name(name)
+    assert (found and found.split) == split
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_a_word_of_its_own_tells_the_split(name, split):
         ((), ()),
     ],
 )
-def test_splits_are_told_where_every_file_tells_one_and_there_are_several(names, splits):
+def test_names_give_splits_where_every_file_names_one_and_there_are_several(names, splits):
     assert splits_in_names(files(*names)) == splits
 
 
 @given(st.sampled_from(["train", "test_data", "Val"]), st.lists(st.sampled_from("abc"), max_size=3), st.integers(0, 3))
-def test_the_folder_that_tells_the_split_is_no_class(word, folders, position):
+def test_the_folder_that_names_the_split_is_no_class(word, folders, position):
     path = "/".join([*folders[:position], word, *folders[position:], "1.jpg"])
     assert folders_below_split(path) == folders
 

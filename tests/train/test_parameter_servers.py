@@ -162,7 +162,7 @@ def test_two_hosts_end_together(dataset, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_damage_that_a_worker_meets_is_told_as_what_it_is(dataset, tmp_path) -> None:
+def test_damage_that_a_worker_meets_is_reported_as_damage(dataset, tmp_path) -> None:
     shard = next((dataset / "data").glob("*/train-*"))
     damaged = bytearray(shard.read_bytes())
     damaged[len(damaged) // 2] ^= 0xFF

@@ -167,7 +167,7 @@ def test_a_damaged_newest_checkpoint_falls_back_loudly(dataset, tmp_path) -> Non
         train(dataset, tmp_path / "run", resume=True, **settings)
 
 
-def test_a_newest_checkpoint_that_lost_its_index_is_told_like_any_damage(dataset, tmp_path) -> None:
+def test_a_newest_checkpoint_that_lost_its_index_is_reported_like_any_damage(dataset, tmp_path) -> None:
     settings = {"epochs": 2, "global_batch_size": 100}
     whole = train(dataset, tmp_path / "run", **settings)
     folder = tmp_path / "run" / "checkpoints"
@@ -209,7 +209,7 @@ def test_a_run_whose_first_checkpoints_were_cut_off_starts_from_the_beginning(da
 
 
 @pytest.mark.parametrize("trace", ["checkpoint", "best", "metrics.jsonl"])
-def test_damage_to_all_checkpoints_is_told_whatever_trace_is_left_of_them(dataset, tmp_path, trace) -> None:
+def test_damage_to_all_checkpoints_is_reported_whatever_is_left_of_them(dataset, tmp_path, trace) -> None:
     settings = {"epochs": 2, "global_batch_size": 100}
     train(dataset, tmp_path / "run", **settings)
     folder = RunFolder(str(tmp_path / "run"))
@@ -279,7 +279,7 @@ def test_a_size_of_images_that_nothing_would_heed_is_refused(dataset, tmp_path, 
         train(dataset, tmp_path / "run", epochs=1, image_size=32, model=user_model(DROPOUT_MODEL))
 
 
-def test_without_a_validation_split_the_user_is_told(write, tmp_path) -> None:
+def test_a_note_says_that_there_is_no_validation_split(write, tmp_path) -> None:
     reporter = Recorder()
     lines = train(write(TABLE, {"train": table(60)}), tmp_path / "run", reporter, epochs=1)
     assert lines[0].validation is None

@@ -156,7 +156,7 @@ def test_places_in_later_splits_say_what_they_count_from(format, where):
         run((make_feature("a", "string"),), {"a": ["1", "x"]}, options, split=split, format=format)
 
 
-def test_the_first_bad_row_is_told_whichever_step_finds_it():
+def test_the_error_names_the_first_bad_row_whichever_step_finds_it():
     features = (make_feature("a", "string"), make_feature("b", "string"))
     values = {"a": ["1", "2", "3", "x"], "b": ["1", "y", "3", "4"]}
     options = TransformOptions(cast=(("a", "int64"),), select="SELECT a, CAST(b AS INTEGER) AS b FROM rows")

@@ -55,7 +55,7 @@ def test_a_first_pass_over_the_rows_gives_the_bytes_of_the_local_engine(tmp_path
     assert found["dask"] == found["local"]
 
 
-def test_workers_that_do_not_start_are_told_of(monkeypatch):
+def test_workers_that_do_not_start_are_reported(monkeypatch):
     from beam_pipelines.engines.dask_cluster import dask_cluster
 
     # A worker is a process that runs this program.
@@ -89,11 +89,11 @@ def test_a_cluster_beside_another_one_warns_of_nothing():
         with contextlib.suppress(OSError):
             other.bind(("", 8787))
             other.listen()
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             with dask_cluster(1):
                 pass
-    assert [str(w.message) for w in told if "in use" in str(w.message)] == []
+    assert [str(w.message) for w in caught if "in use" in str(w.message)] == []
 
 
 @pytest.mark.full

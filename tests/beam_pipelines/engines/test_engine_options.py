@@ -70,7 +70,7 @@ def test_a_dry_run_shows_no_secret_of_beams_flags():
     assert shown == ["--s3_secret_access_key=***", "--s3_session_token", "***", "--region", "three"]
 
 
-def test_flink_is_told_what_suits_it():
+def test_flink_gets_suitable_settings():
     seen = as_beam_sees("flink", facts=FACTS._replace(environment={FLINK_JAR: "/jars/flink.jar"}))
     assert seen["runner"] == "FlinkRunner"
     assert (seen["flink_master"], seen["parallelism"], seen["environment_type"]) == ("[local]", 3, "LOOPBACK")
@@ -80,7 +80,7 @@ def test_flink_is_told_what_suits_it():
     assert (far["flink_master"], far["environment_type"]) == ("10.0.0.5:8081", "EXTERNAL")
 
 
-def test_spark_and_prism_are_told_what_suits_them():
+def test_spark_and_prism_get_suitable_settings():
     spark = as_beam_sees("spark", facts=FACTS._replace(environment={SPARK_JAR: "/jars/spark.jar"}))
     assert (spark["spark_master_url"], spark["spark_job_server_jar"]) == ("local[3]", "/jars/spark.jar")
     assert as_beam_sees("prism", values=(("program", "/opt/prism"),))["prism_location"] == "/opt/prism"
@@ -117,7 +117,7 @@ def test_a_flag_that_beam_refuses_ends_with_its_words_before_anything_is_read():
 
 
 @pytest.mark.parametrize("runner", [name for name in ENGINES if name != "dask"])
-def test_a_flag_that_beam_does_not_know_is_told_of(runner):
+def test_a_flag_that_beam_does_not_know_is_named(runner):
     notes = check_typed(runner, ["--paralelism=3", "--parallelism=2", "--own", "value"])
     assert [note.split(";")[0] for note in notes] == [
         "Beam's Python package knows no flag --own",
@@ -147,7 +147,7 @@ def test_what_is_no_program_of_prism_is_refused_before_anything_is_read(tmp_path
         ("spark", "stall-minutes=0", "no job server"),
     ],
 )
-def test_what_an_engine_cannot_be_told_is_refused_before_anything_is_read(tmp_path, monkeypatch, runner, option, words):
+def test_options_unknown_to_an_engine_are_refused_before_reading(tmp_path, monkeypatch, runner, option, words):
     (tmp_path / "prism").touch(0o755)
     monkeypatch.setenv(PRISM, str(tmp_path / "prism"))
     monkeypatch.delenv(SPARK_JAR, raising=False)
@@ -166,7 +166,7 @@ def test_what_an_engine_cannot_be_told_is_refused_before_anything_is_read(tmp_pa
         (("environment-type=external", "environment-config={}"), "worker pool"),
     ],
 )
-def test_an_address_where_nobody_listens_is_told_of_at_once(tmp_path, options, what):
+def test_an_address_without_a_listener_is_reported_at_once(tmp_path, options, what):
     with socket.socket() as taken:
         # Bound and not listening: nobody else gets it, and whoever connects is refused.
         taken.bind(("127.0.0.1", 0))
@@ -194,7 +194,7 @@ def test_an_address_of_dask_that_is_none_is_refused_before_anything_is_read(tmp_
 
 
 @pytest.mark.parametrize("form", ["{}", "tcp://{}", "tls://{}"])
-def test_a_scheduler_of_dask_that_is_not_there_is_told_of_at_once(form):
+def test_a_missing_scheduler_of_dask_is_reported_at_once(form):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = form.format(f"127.0.0.1:{taken.getsockname()[1]}")
@@ -367,7 +367,7 @@ def shardkit(*arguments):
     return subprocess.run(own, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_a_dry_run_shows_what_the_engine_would_be_told(tmp_path):
+def test_a_dry_run_shows_the_settings_of_the_engine(tmp_path):
     (tmp_path / "a.csv").write_text("x\n1\n2\n")
     place = (tmp_path / "a.csv", tmp_path / "out")
     found = shardkit(

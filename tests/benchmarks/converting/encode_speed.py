@@ -21,13 +21,13 @@ import pyarrow as pa
 from shardkit.encoding import encoder, example
 from shardkit.encoding.tfrecord import iter_records
 from tests.benchmarks.measure import (
+    Check,
     Contender,
-    Verdict,
     is_installed,
     median_seconds,
+    print_checks,
     print_machine,
     print_table,
-    print_verdicts,
 )
 from tests.benchmarks.workloads import Workload, rows_of_columns, rows_of_floats, rows_of_images, rows_of_tokens
 
@@ -171,7 +171,7 @@ def _check_same(ours: Sequence[bytes], theirs: Sequence[bytes], who: str) -> Non
         raise SystemExit(f"{who} does not give the same examples")
 
 
-def run(work: Workload, rounds: int) -> list[Verdict]:
+def run(work: Workload, rounds: int) -> list[Check]:
     """Prints the table of one kind of rows and returns what its targets say."""
     contenders = contenders_for(work)
     seconds = median_seconds(contenders, rounds)
@@ -192,11 +192,11 @@ def run(work: Workload, rounds: int) -> list[Verdict]:
     absent = [name for name in (TFX_BSL, IDIOMATIC, APPENDING) if name not in seconds]
     if absent:
         print(f"not installed here: {', '.join(absent)}")
-    verdicts = []
+    checks = []
     for name, target in TARGETS.get(work.title, {}).items():
         measured = seconds[name] / seconds[KERNEL] if name in seconds else None
-        verdicts.append(Verdict(f"encode + frame, {work.title}: speed / {name}", measured, target))
-    return verdicts
+        checks.append(Check(f"encode + frame, {work.title}: speed / {name}", measured, target))
+    return checks
 
 
 def main() -> None:
@@ -207,8 +207,8 @@ def main() -> None:
     if not encoder.HAS_KERNEL:
         raise SystemExit("the compiled kernel was not built here: there is nothing to compare")
     print_machine("pyarrow", "numpy", "protobuf", "tensorflow", "tfx-bsl")
-    verdicts = [v for make, num_rows in WORKLOADS for v in run(make(num_rows), options.rounds)]
-    print_verdicts(verdicts)
+    checks = [v for make, num_rows in WORKLOADS for v in run(make(num_rows), options.rounds)]
+    print_checks(checks)
 
 
 if __name__ == "__main__":

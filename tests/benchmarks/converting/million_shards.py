@@ -39,7 +39,7 @@ from shardkit.dataset.manifest import (
 )
 from shardkit.features import make_feature
 from shardkit.units import MiB, format_size
-from tests.benchmarks.measure import Verdict, print_machine, print_table, print_verdicts
+from tests.benchmarks.measure import Check, print_checks, print_machine, print_table
 
 NUM_WORKERS = 1024
 GLOBAL_BATCH_SIZE = 8 * NUM_WORKERS
@@ -237,13 +237,13 @@ def main() -> None:
         [(step, m["seconds"], m["cpu_s"], m["peak"] / MiB) for step, m in measured.items()],
     )
     # As shares of what is allowed: the table of targets takes more for better.
-    verdicts = [
-        Verdict(f"{step} within {limit:g} s of CPU time: limit/measured", limit / measured[step]["cpu_s"], 1.0)
+    checks = [
+        Check(f"{step} within {limit:g} s of CPU time: limit/measured", limit / measured[step]["cpu_s"], 1.0)
         for step, limit in TARGETS_S.items()
     ]
     peak = max(m["peak"] for step, m in measured.items() if step != "written")
-    verdicts.append(Verdict(f"memory within {options.max_mib} MiB: limit/measured", options.max_mib * MiB / peak, 1.0))
-    print_verdicts(verdicts)
+    checks.append(Check(f"memory within {options.max_mib} MiB: limit/measured", options.max_mib * MiB / peak, 1.0))
+    print_checks(checks)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def convert(case, folder):
     return result.returncode, output, len(expected), compare(case, expected, target) if not result.returncode else None
 
 
-def verdict(case, code, output, num_expected, found):
+def wrong_outcome(case, code, output, num_expected, found):
     """Returns what is wrong with the outcome; empty where nothing is."""
     words = " ".join(output.split())
     if case.refusal:
@@ -48,7 +48,7 @@ def main():
     parser.add_argument("--keep", type=Path)
     arguments = parser.parse_args()
     counts = {}
-    print(f"{'folder':43} code {'splits':42} rows  found  verdict")
+    print(f"{'folder':43} code {'splits':42} rows  found  outcome")
     with tempfile.TemporaryDirectory() as temporary:
         for index, case in enumerate(CASES):
             if arguments.only not in case.name:
@@ -56,7 +56,7 @@ def main():
             code, output, num_expected, found = convert(case, (arguments.keep or Path(temporary)) / f"{index:02}")
             splits = ", ".join(f"{name} {number}" for name, number in found[2].items()) if found else "-"
             right = f"{found[0]} of {found[1]}" if found else "-"
-            wrong = verdict(case, code, output, num_expected, found)
+            wrong = wrong_outcome(case, code, output, num_expected, found)
             counts[wrong] = counts.get(wrong, 0) + 1
             print(f"{case.name:43} {code:4} {splits:42} {num_expected:4}  {right:>8}  {wrong or 'right'}", flush=True)
             if arguments.only:

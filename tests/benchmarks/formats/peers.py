@@ -36,7 +36,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from tests.benchmarks.measure import Cell, Verdict, print_machine, print_table, print_verdicts
+from tests.benchmarks.measure import Cell, Check, print_checks, print_machine, print_table
 from tests.benchmarks.process_memory import tree_bytes
 from tests.support.paths import ROOT
 
@@ -268,19 +268,19 @@ def run(options: argparse.Namespace) -> None:
             if {c.num_rows for c in found} != {expected[0]}:
                 raise SystemExit(f"{PEERS[name].title} has read {found[-1].num_rows} rows")
         print_costs(f"read: {expected[0]:,} rows, all columns, once", reading, sizes)
-    print_verdicts(_verdicts(cpu, costs["shardkit"]))
+    print_checks(_checks(cpu, costs["shardkit"]))
 
 
-def _verdicts(cpu: dict[str, float], own: list[Cost]) -> list[Verdict]:
+def _checks(cpu: dict[str, float], own: list[Cost]) -> list[Check]:
     found = [
         # More is better in this table.
-        Verdict("convert the CSV: 3 s / wall time of shardkit", MAX_WALL_S / _median_total_s(own), 1),
-        Verdict("convert the CSV: 400 MB / peak memory of shardkit", MAX_BYTES / max(c.peak_bytes for c in own), 1),
+        Check("convert the CSV: 3 s / wall time of shardkit", MAX_WALL_S / _median_total_s(own), 1),
+        Check("convert the CSV: 400 MB / peak memory of shardkit", MAX_BYTES / max(c.peak_bytes for c in own), 1),
     ]
     for name, peer in PEERS.items():
         if peer.target is not None:
             measured = cpu[name] / cpu["shardkit"] if name in cpu else None
-            found.append(Verdict(f"convert the CSV: CPU time of {peer.title} / shardkit", measured, peer.target))
+            found.append(Check(f"convert the CSV: CPU time of {peer.title} / shardkit", measured, peer.target))
     return found
 
 

@@ -108,7 +108,7 @@ def main():
     arguments = parser.parse_args()
     csv.field_size_limit(sys.maxsize)
     counts = Counter()
-    print(f"{'input':46} code {'rows':>6} {'equal':>6}  {'verdict':8} types")
+    print(f"{'input':46} code {'rows':>6} {'equal':>6}  {'outcome':8} types")
     with tempfile.TemporaryDirectory() as temporary:
         for index, case in enumerate(CASES):
             if arguments.only not in case.name:
@@ -116,13 +116,13 @@ def main():
             code, output, features, (expected, stored, equal) = convert(
                 case, Path(temporary) / f"{index:02}", arguments.code.resolve()
             )
-            verdict = "refused" if code else "right" if expected == stored == equal else "WRONG"
-            counts[verdict] += 1
+            outcome = "refused" if code else "right" if expected == stored == equal else "WRONG"
+            counts[outcome] += 1
             types = ", ".join(f"{f['name']} {described(f)}" for f in features[:5])
-            print(f"{case.name:46} {code:4} {expected:6} {equal:6}  {verdict:8} {types}", flush=True)
+            print(f"{case.name:46} {code:4} {expected:6} {equal:6}  {outcome:8} {types}", flush=True)
             if arguments.only:
                 print(output)
-    print(", ".join(f"{verdict}: {number}" for verdict, number in sorted(counts.items())))
+    print(", ".join(f"{outcome}: {number}" for outcome, number in sorted(counts.items())))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from tests.benchmarks.measure import Cell, Verdict, is_installed, print_machine, print_table, print_verdicts
+from tests.benchmarks.measure import Cell, Check, is_installed, print_checks, print_machine, print_table
 from tests.benchmarks.reading.read_speed import KINDS, Job, Kind, Reader, prepare, tensorflow_pass
 
 ARRAYS, TEXT, TENSORS = "arrays", "text", "tensors"
@@ -333,17 +333,17 @@ def resume_row_of(measured: Measured) -> tuple[Cell, ...]:
     return (measured.kind.title, measured.speedup(), 1000 * found["seek_s"], *counts)
 
 
-def verdicts_of(measured: Measured) -> list[Verdict]:
+def checks_of(measured: Measured) -> list[Check]:
     """Returns what was asked and what was measured."""
     title, targets, resumed = measured.kind.title, TARGETS[measured.kind.name], measured.resumed
     arrays = measured.ratio(ALONE, Delivery(TF_DATA, ARRAYS))
     tensors = measured.ratio(TENSORS_ALONE, Delivery(TF_DATA, TENSORS))
     return [
-        Verdict(f"{title}: NumPy, speed / tf.data", arrays, targets[ARRAYS]),
-        Verdict(f"{title}: tensors, speed / tf.data", tensors, targets[TENSORS]),
-        Verdict(f"{title}: two threads / one", measured.speedup(), MIN_SPEEDUP),
-        Verdict(f"{title}: {MAX_SEEK_S} s / time to resume", MAX_SEEK_S / resumed["seek_s"], 1),
-        Verdict(f"{title}: lanes less blocks read twice", resumed["num_lanes"] - resumed["blocks_twice"], 0),
+        Check(f"{title}: NumPy, speed / tf.data", arrays, targets[ARRAYS]),
+        Check(f"{title}: tensors, speed / tf.data", tensors, targets[TENSORS]),
+        Check(f"{title}: two threads / one", measured.speedup(), MIN_SPEEDUP),
+        Check(f"{title}: {MAX_SEEK_S} s / time to resume", MAX_SEEK_S / resumed["seek_s"], 1),
+        Check(f"{title}: lanes less blocks read twice", resumed["num_lanes"] - resumed["blocks_twice"], 0),
     ]
 
 
@@ -393,7 +393,7 @@ def main() -> None:
         return
     print_table("batches, a CPU second", HEADERS, speed)
     print_table("two threads by wall time; resuming in the middle of an epoch", RESUME_HEADERS, resumed)
-    print_verdicts([verdict for measured in found for verdict in verdicts_of(measured)])
+    print_checks([check for measured in found for check in checks_of(measured)])
 
 
 if __name__ == "__main__":

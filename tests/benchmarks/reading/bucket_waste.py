@@ -28,7 +28,7 @@ from shardkit.reading.length_buckets import LengthBuckets
 from shardkit.reading.split import Split
 from shardkit.reading.splits import Splits
 from shardkit.testing import write_dataset
-from tests.benchmarks.measure import Cell, Verdict, print_machine, print_table, print_verdicts
+from tests.benchmarks.measure import Cell, Check, print_checks, print_machine, print_table
 
 LONGEST = 512
 FEATURE = make_feature("tokens", "int32", (None,))
@@ -127,7 +127,7 @@ def main() -> int:
     options = parser.parse_args()
     rows: list[list[Cell]] = []
     passes: list[list[Cell]] = []
-    verdicts: list[Verdict] = []
+    checks: list[Check] = []
     print_machine("numpy", "pyarrow")
     for kind, lengths in kinds_of_lengths(options.num_tokens, options.seed):
         with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +148,7 @@ def main() -> int:
                     chosen = ", ".join(map(str, reader.order_options.buckets.boundaries))
                     passes.append([kind, f"{len(lengths) / seconds:,.0f}", chosen])
                     waste = 1 - reading.tokens.sum() / reading.to_boundary.sum()
-                    verdicts.append(Verdict(f"{kind}: share that is no padding", 1 - float(waste), 1 - MAX_WASTE))
+                    checks.append(Check(f"{kind}: share that is no padding", 1 - float(waste), 1 - MAX_WASTE))
                     size = max(1, len(lengths) // len(reading.tokens))
             plain = read(split.batches(global_batch_size=size, seed=options.seed))
             rows.append(row_of(kind, f"plain, {size} rows", plain, len(lengths)))
@@ -157,8 +157,8 @@ def main() -> int:
     )
     print_table("padding", header.split(" | "), rows)
     print_table("the pass that learns the lengths", ["lengths", "examples/s", "chosen boundaries"], passes)
-    print_verdicts(verdicts)
-    return int(any(verdict.measured is None or verdict.measured < verdict.target for verdict in verdicts))
+    print_checks(checks)
+    return int(any(check.measured is None or check.measured < check.target for check in checks))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.benchmarks.measure import Verdict, is_installed, print_machine, print_table, print_verdicts
+from tests.benchmarks.measure import Check, is_installed, print_checks, print_machine, print_table
 
 RECORD_BYTES = 114_660
 BATCH_SIZE = 400
@@ -225,11 +225,11 @@ def main() -> None:
     print_results(results, as_markdown=options.markdown)
     if options.markdown or SHARDKIT not in readers:
         return
-    verdicts = []
+    checks = []
     for compression in COMPRESSIONS:
         busy = dict(zip(ACCELERATORS, results[Row(SHARDKIT, compression)]["busy"], strict=True))
-        verdicts += [Verdict(f"{n} accelerators busy, {compression}", busy[n], ENOUGH) for n in (4, 8)]
-    print_verdicts(verdicts)
+        checks += [Check(f"{n} accelerators busy, {compression}", busy[n], ENOUGH) for n in (4, 8)]
+    print_checks(checks)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from tests.benchmarks.measure import Cell, Verdict, is_installed, print_machine, print_table, print_verdicts
+from tests.benchmarks.measure import Cell, Check, is_installed, print_checks, print_machine, print_table
 
 SHARDKIT, TF_DATA = "shardkit", "tf.data"
 VARIANTS = {
@@ -288,7 +288,7 @@ def _stored(values: Any) -> Any:
     return np.ascontiguousarray(values, np.float32 if values.dtype.kind == "f" else np.int64)
 
 
-def run(kind: Kind, folder: Path, readers: dict[str, Reader], rounds: int) -> list[Verdict]:
+def run(kind: Kind, folder: Path, readers: dict[str, Reader], rounds: int) -> list[Check]:
     """Prints the table of one kind of data and returns what its targets say."""
     jobs = [Job(SHARDKIT, variant) for variant in VARIANTS] + [Job(SHARDKIT, "balanced", 2)]
     if TF_DATA in readers:
@@ -333,23 +333,21 @@ def run(kind: Kind, folder: Path, readers: dict[str, Reader], rounds: int) -> li
     ]
     headers = ("reader", "files", "size", "rows/s a core", "MB/s a core", "wall s", "faults", "CPU time, default = 1")
     print_table(f"read, {kind.title}: {num_rows:,} rows, {raw_bytes / 1e6:.0f} MB of records", headers, rows)
-    return _verdicts(kind, cpu)
+    return _checks(kind, cpu)
 
 
-def _verdicts(kind: Kind, cpu: dict[Job, float]) -> list[Verdict]:
+def _checks(kind: Kind, cpu: dict[Job, float]) -> list[Check]:
     def ratio(theirs: str, ours: str) -> float | None:
         job = Job(TF_DATA, theirs)
         return cpu[job] / cpu[Job(SHARDKIT, ours)] if job in cpu else None
 
     found = [
-        Verdict(
-            f"read, {kind.title}: speed / tf.data, the same gzip files", ratio("balanced", "balanced"), kind.target
-        ),
-        Verdict(f"read, {kind.title}: speed / tf.data, each its own default", ratio(TF_GZIP, "balanced"), kind.target),
+        Check(f"read, {kind.title}: speed / tf.data, the same gzip files", ratio("balanced", "balanced"), kind.target),
+        Check(f"read, {kind.title}: speed / tf.data, each its own default", ratio(TF_GZIP, "balanced"), kind.target),
     ]
     if kind.target_equal_level is not None:
         equal = ratio(TF_GZIP, "small")
-        found.append(Verdict(f"read, {kind.title}: speed / tf.data, both level 6", equal, kind.target_equal_level))
+        found.append(Check(f"read, {kind.title}: speed / tf.data, both level 6", equal, kind.target_equal_level))
     return found
 
 
@@ -375,12 +373,12 @@ def main() -> None:
     names = [SHARDKIT, *([TF_DATA] if is_installed("tensorflow") else [])]
     if TF_DATA not in names:
         print("not installed here: tensorflow")
-    verdicts = []
+    checks = []
     for kind in (k for k in KINDS if k.name in options.kinds):
         prepare(kind, options.folder / kind.name, options.scale)
         readers = {name: Reader(name) for name in names}
         try:
-            verdicts += run(kind, options.folder / kind.name, readers, options.rounds)
+            checks += run(kind, options.folder / kind.name, readers, options.rounds)
             any_job = {"folder": str(options.folder / kind.name), "num_batch_rows": kind.num_batch_rows}
             peaks = [
                 f"{name} {reader.ask(what='pass', job=Job(name, 'balanced'), min_s=0, **any_job)['peak_mib']:.0f} MiB"
@@ -390,7 +388,7 @@ def main() -> None:
         finally:
             for reader in readers.values():
                 reader.close()
-    print_verdicts(verdicts)
+    print_checks(checks)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,13 @@ from shardkit.encoding.decoder import RecordDecoder
 from shardkit.encoding.tfrecord import OVERHEAD_BYTES, iter_records
 from shardkit.units import MiB
 from tests.benchmarks.measure import (
+    Check,
     Contender,
-    Verdict,
     is_installed,
     median_seconds,
+    print_checks,
     print_machine,
     print_table,
-    print_verdicts,
 )
 from tests.benchmarks.workloads import Workload, rows_of_columns, rows_of_floats, rows_of_images, rows_of_tokens
 
@@ -235,7 +235,7 @@ def main() -> None:
         work, block = block_of(make, num_bytes)
         rates[work.title] = time_scan(work, block, options.rounds)
         time_decode(work, block, options.rounds)
-    print_verdicts([Verdict("scan + CRC, 458-byte records, GB/s a core", rates["20 columns"], SCAN_TARGET_GB)])
+    print_checks([Check("scan + CRC, 458-byte records, GB/s a core", rates["20 columns"], SCAN_TARGET_GB)])
 
 
 if __name__ == "__main__":

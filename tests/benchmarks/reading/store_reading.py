@@ -37,7 +37,7 @@ import msgspec
 from shardkit.dataset.open import open_dataset
 from shardkit.reading.batches import ReadingOptions
 from shardkit.units import MiB
-from tests.benchmarks.measure import Verdict, print_machine, print_table, print_verdicts
+from tests.benchmarks.measure import Check, print_checks, print_machine, print_table
 from tests.benchmarks.reading.sendfile_server import SendfileServer
 from tests.benchmarks.workloads import rows_of_columns, rows_of_images, rows_of_tokens
 
@@ -217,16 +217,16 @@ def main() -> None:
     print_machine()
     kinds = [options.kind] if options.kind else list(KINDS)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        verdicts = []
+        checks = []
         for kind in kinds:
             write(Path(folder, kind), kind, options.mib)
             for shuffle in (True, False):
                 case = argparse.Namespace(**{**vars(options), "kind": kind, "shuffle": shuffle, "folder": None})
-                verdicts += report(case, compare(case, Path(folder)))
-        print_verdicts(verdicts)
+                checks += report(case, compare(case, Path(folder)))
+        print_checks(checks)
 
 
-def report(options: argparse.Namespace, found: list[dict[str, Any]]) -> list[Verdict]:
+def report(options: argparse.Namespace, found: list[dict[str, Any]]) -> list[Check]:
     """Prints the table of one case and returns what it proves."""
     local = found[0]
     title = f"{options.kind}, {'shuffled' if options.shuffle else 'stored order'}, {options.latency_ms:g} ms a request"
@@ -261,7 +261,7 @@ def report(options: argparse.Namespace, found: list[dict[str, Any]]) -> list[Ver
     ]
     print_table(title, header, rows)
     return [
-        Verdict(f"{title}: {r['way']} warm / local", r["warm"] / local["warm"], TARGET)
+        Check(f"{title}: {r['way']} warm / local", r["warm"] / local["warm"], TARGET)
         for r in found
         if r["way"] in ("store", "cache")
     ]

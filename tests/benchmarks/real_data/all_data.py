@@ -30,7 +30,7 @@ import numpy as np
 
 from tests.benchmarks.real_data import reader_rows
 from tests.benchmarks.real_data.data_cases import Case, all_cases
-from tests.benchmarks.real_data.stored_rows import Stored, compare, encode, fitting_rows
+from tests.benchmarks.real_data.stored_rows import Stored, compare, encode, storable_rows
 from tests.support.paths import DATA
 
 HERE = Path(__file__).parent
@@ -169,7 +169,7 @@ def _wanted(
     if table.keys() != {f["name"] for f in features}:
         return {name: Stored(np.empty(0, np.int64), np.empty(0)) for name in table}
     if manifest["accounting"].get("num_rejected"):
-        kept = fitting_rows(table, features)
+        kept = storable_rows(table, features)
         table = {name: [values[i] for i in kept] for name, values in table.items()}
     return _without_empty({f["name"]: encode(table[f["name"]], f) for f in features}, case)
 

@@ -39,7 +39,7 @@ class Text(str):
     """A field of a text format, whose meaning the feature decides."""
 
 
-class MisfitError(ValueError):
+class OddValueError(ValueError):
     """A value that the feature cannot hold."""
 
 
@@ -100,7 +100,7 @@ def encode(values: Any, feature: Mapping[str, Any]) -> Stored:
     return Stored(np.array([len(r) for r in rows], np.int64), _typed(flat, feature["stored_as"]))
 
 
-def fitting_rows(table: Mapping[str, Sequence[Any]], features: Sequence[Mapping[str, Any]]) -> list[int]:
+def storable_rows(table: Mapping[str, Sequence[Any]], features: Sequence[Mapping[str, Any]]) -> list[int]:
     """Returns the positions of the rows of which every value fits its feature."""
     bad: set[int] = set()
     num_rows = 0
@@ -169,16 +169,16 @@ def _converter(feature: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 def _integer(value: Any, low: int, stop: int) -> int:
     if isinstance(value, Text) and not re.fullmatch(r"[ \t]*[-+]?[0-9]+[ \t]*", value):
-        raise MisfitError(value)
+        raise OddValueError(value)
     number = int(value)
     if not low <= number < stop or (isinstance(value, float) and number != value):
-        raise MisfitError(value)
+        raise OddValueError(value)
     return number
 
 
 def _number(value: Any) -> float:
     if isinstance(value, Text) and "_" in value:
-        raise MisfitError(value)
+        raise OddValueError(value)
     return float(value)
 
 
@@ -186,7 +186,7 @@ def _truth(value: Any) -> int:
     if not isinstance(value, str):
         return int(value)
     if value.lower() not in ("true", "false"):
-        raise MisfitError(value)
+        raise OddValueError(value)
     return int(value.lower() == "true")
 
 
@@ -208,7 +208,7 @@ def _decimal(value: Any, scale: int) -> bytes:
 
 def _exact(value: int, unit: int) -> int:
     if value % unit:
-        raise MisfitError(f"{value} ns")
+        raise OddValueError(f"{value} ns")
     return value // unit
 
 
@@ -225,7 +225,7 @@ def nanoseconds(value: Any) -> int:
         return int(value)
     match = _ISO.fullmatch(value)
     if match is None:
-        raise MisfitError(value)
+        raise OddValueError(value)
     day, hour, minute, second, fraction, zone = match.groups()
     seconds = _days(day) * 86_400 + int(hour or 0) * 3600 + int(minute or 0) * 60 + int(second or 0)
     if zone not in (None, "Z"):

@@ -39,7 +39,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.benchmarks.measure import Verdict, print_machine, print_table, print_verdicts
+from tests.benchmarks.measure import Check, print_checks, print_machine, print_table
 from tests.benchmarks.process_memory import tree_bytes
 from tests.benchmarks.reading.feeding import BATCH_SIZE, ENOUGH, FRAMING_BYTES, RECORD_BYTES, STEP_TIME_S
 
@@ -279,7 +279,7 @@ def print_results(found: dict[tuple[str, int], Busy], load: Load, *, as_markdown
 
 
 def main() -> None:
-    """Prints the table, the bound and the verdicts."""
+    """Prints the table, the bound and the target checks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="Where the dataset goes; it is kept. A temporary one if absent.")
     parser.add_argument("--megabytes", type=int, default=4000, help="Of records; they should fit into the page cache.")
@@ -311,8 +311,8 @@ def main() -> None:
     for count, rate in bounds.items():
         print(f"a plain read of the same files, {count} threads: {rate:,.0f} MB/s")
     if not options.quick:
-        print_verdicts(
-            [Verdict(f"{way}: {n} busy", busy.share, ENOUGH) for (way, n), busy in by_way.items() if "shardkit" in way]
+        print_checks(
+            [Check(f"{way}: {n} busy", busy.share, ENOUGH) for (way, n), busy in by_way.items() if "shardkit" in way]
         )
 
 

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tests.benchmarks.measure import Verdict, print_machine, print_table, print_verdicts
+from tests.benchmarks.measure import Check, print_checks, print_machine, print_table
 
 BUFFER_EXAMPLES = 10_000
 CYCLE_LENGTH = NUM_SHARDS = 8
@@ -299,9 +299,9 @@ def main() -> None:
         return
     print_table(f"medians of {options.rounds} rounds", headers, lines)
     if not options.quick:
-        print_verdicts(
+        print_checks(
             [
-                Verdict(f"{kind}: examples/s of ours / copied", rates[OURS]["wall"] / rates[COPIED]["wall"], TARGET)
+                Check(f"{kind}: examples/s of ours / copied", rates[OURS]["wall"] / rates[COPIED]["wall"], TARGET)
                 for kind, rates in found.items()
             ]
         )

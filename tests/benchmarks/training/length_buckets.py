@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.benchmarks.measure import Cell, Verdict, print_machine, print_table, print_verdicts
+from tests.benchmarks.measure import Cell, Check, print_checks, print_machine, print_table
 
 NONE, CHOSEN = "none", "auto"
 WAYS: dict[str, Any] = {NONE: None, CHOSEN: "auto", "8,16,24,32": (8, 16, 24, 32)}
@@ -72,7 +72,7 @@ def look(options: dict[str, Any]) -> tuple[int, float]:
 
 
 def main() -> int:
-    """Prints the table and the verdicts."""
+    """Prints the table and the target checks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="file of texts and labels")
     parser.add_argument("--text", required=True, help="column of the texts")
@@ -126,13 +126,13 @@ def main() -> int:
         rows,
     )
     lost = statistics.mean(accuracies[NONE]) - statistics.mean(accuracies[CHOSEN])
-    verdicts = [
-        Verdict("share of positions that is no padding, auto", 1 - seen[CHOSEN][1], 0.9),
-        Verdict("examples/s, auto / none", rates[CHOSEN] / rates[NONE], 1.3),
-        Verdict(f"accuracy, auto - none + {MAX_LOSS_OF_ACCURACY}", MAX_LOSS_OF_ACCURACY - lost, 0),
+    checks = [
+        Check("share of positions that is no padding, auto", 1 - seen[CHOSEN][1], 0.9),
+        Check("examples/s, auto / none", rates[CHOSEN] / rates[NONE], 1.3),
+        Check(f"accuracy, auto - none + {MAX_LOSS_OF_ACCURACY}", MAX_LOSS_OF_ACCURACY - lost, 0),
     ]
-    print_verdicts(verdicts)
-    return int(any(verdict.measured is None or verdict.measured < verdict.target for verdict in verdicts))
+    print_checks(checks)
+    return int(any(c.measured is None or c.measured < c.target for c in checks))
 
 
 if __name__ == "__main__":

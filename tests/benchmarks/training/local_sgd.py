@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.benchmarks.measure import Verdict, print_machine, print_table, print_verdicts
+from tests.benchmarks.measure import Check, print_checks, print_machine, print_table
 
 NUM_WORKERS = 2
 SYNC_EVERY = (None, 1, 8)
@@ -86,7 +86,7 @@ def run_inside(folder: Path, settings: list[str]) -> None:
 
 
 def main() -> int:
-    """Prints the table and the verdicts."""
+    """Prints the table and the target checks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the four IDX files")
     parser.add_argument("--epochs", type=int, default=6)
@@ -127,10 +127,10 @@ def main() -> int:
     assert last is not None
     saved = together.bytes_a_step / found[last].bytes_a_step
     lost = together.accuracy - found[last].accuracy
-    print_verdicts(
+    print_checks(
         [
-            Verdict(f"bytes with gradients / with weights every {last}", saved, last),
-            Verdict(
+            Check(f"bytes with gradients / with weights every {last}", saved, last),
+            Check(
                 f"accuracy with weights every {last} - with gradients + {MAX_LOSS_OF_ACCURACY}",
                 MAX_LOSS_OF_ACCURACY - lost,
                 0,

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tests.benchmarks.measure import Verdict, print_machine, print_table, print_verdicts
+from tests.benchmarks.measure import Check, print_checks, print_machine, print_table
 
 NUM_COLUMNS = 20
 BATCH_SIZE = 64
@@ -136,7 +136,7 @@ def _times(target_ms: float, milliseconds: dict[str, float]) -> float:
 
 
 def main() -> int:
-    """Prints the table and the verdicts."""
+    """Prints the table and the target checks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -162,9 +162,9 @@ def main() -> int:
         for count, ms in found.items()
     ]
     print_table("milliseconds a step", ["workers", *found[1], "overhead of the loop"], rows)
-    print_verdicts(
+    print_checks(
         [
-            Verdict(f"{count} workers: {TARGET_MS[count]} ms / overhead a step", _times(TARGET_MS[count], ms), 1)
+            Check(f"{count} workers: {TARGET_MS[count]} ms / overhead a step", _times(TARGET_MS[count], ms), 1)
             for count, ms in found.items()
         ]
     )

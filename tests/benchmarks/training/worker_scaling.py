@@ -30,7 +30,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from tests.benchmarks.measure import Verdict, print_machine, print_table, print_verdicts
+from tests.benchmarks.measure import Check, print_checks, print_machine, print_table
 
 NUM_VALUES = 64
 BATCH_SIZE, STEPS_PER_EPOCH, NUM_EPOCHS = 2048, 16, 4
@@ -166,7 +166,7 @@ def print_results(rounds: Sequence[dict[str, Rates]], batch_size: int, *, as_mar
 
 
 def main() -> None:
-    """Prints the table and the verdicts."""
+    """Prints the table and the target checks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=BATCH_SIZE, help="Examples a step of one worker.")
     parser.add_argument("--epochs", type=int, default=NUM_EPOCHS, help="Of each run, 2 at least.")
@@ -188,7 +188,7 @@ def main() -> None:
                 print(f"{title}: {rounds[-1][title].examples_per_s:,.0f} examples/s", file=sys.stderr, flush=True)
     times = print_results(rounds, options.batch, as_markdown=options.markdown)
     if not options.markdown and not options.quick:
-        print_verdicts([Verdict(f"examples/s of 2 workers / 1, {name}", times[name], t) for name, t in TARGETS.items()])
+        print_checks([Check(f"examples/s of 2 workers / 1, {name}", times[name], t) for name, t in TARGETS.items()])
 
 
 if __name__ == "__main__":

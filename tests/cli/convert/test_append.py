@@ -61,7 +61,7 @@ def test_a_column_without_values_is_of_no_other_type(data, tmp_path):
     assert "column 'x'" not in found
 
 
-def test_a_file_that_may_have_been_renamed_is_told_of(data, tmp_path):
+def test_a_file_that_may_have_been_renamed_gets_a_note(data, tmp_path):
     (data / "1.csv").rename(data / "0.csv")
     os.utime(data / "0.csv", (10**9, 10**9))
     # Of the same size, but made later.
@@ -175,7 +175,7 @@ def test_files_that_were_indexed_where_they_lie_are_not_appended_to(data, tmp_pa
     assert "shardkit index" in said
 
 
-def test_an_existing_dataset_is_told_of_with_both_ways_on(data, tmp_path):
+def test_the_error_at_an_existing_dataset_names_both_ways_on(data, tmp_path):
     said = shardkit("convert", data, tmp_path / "out", code=4).stderr
     assert "--append to add new files to it" in said
     assert "--overwrite" in said

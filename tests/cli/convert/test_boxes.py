@@ -17,7 +17,7 @@ OBJECTS = {"red": (30, 20, 90, 60), "blue": (100, 70, 180, 110)}
 
 
 @pytest.fixture
-def pictures(tmp_path):
+def images(tmp_path):
     """Returns a folder of pictures of several shapes, each with two coloured rectangles, and their boxes by name."""
     folder = tmp_path / "in"
     folder.mkdir()
@@ -84,8 +84,8 @@ def check_boxes(row, names, size):
 
 
 @pytest.mark.parametrize("write_labels", [coco, voc, objects])
-def test_boxes_lie_around_their_colour_in_resized_pictures(pictures, tmp_path, capsys, write_labels):
-    folder, boxes = pictures
+def test_boxes_lie_around_their_colour_in_resized_images(images, tmp_path, capsys, write_labels):
+    folder, boxes = images
     labels = write_labels(folder, boxes)
     out = tmp_path / "out"
     named = ["--labels", str(labels)] if labels is not None else []
@@ -103,8 +103,8 @@ def test_boxes_lie_around_their_colour_in_resized_pictures(pictures, tmp_path, c
         check_boxes(row, features["box_labels"].vocabulary or tuple(OBJECTS), (64, 96))
 
 
-def test_boxes_of_yolo_are_those_of_the_upright_image(pictures, tmp_path, capsys):
-    folder, boxes = pictures
+def test_boxes_of_yolo_are_those_of_the_upright_image(images, tmp_path, capsys):
+    folder, boxes = images
     root = tmp_path / "yolo"
     (root / "images").mkdir(parents=True)
     (root / "labels").mkdir()

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.full
 
 
 @pytest.fixture
-def pictures(tmp_path):
+def images(tmp_path):
     """Six pictures, of which 4.png is whole by its structure and damaged in its pixels."""
     folder = tmp_path / "in"
     folder.mkdir()
@@ -31,13 +31,13 @@ def names(location):
     return sorted(row["filename"] for row in read_rows(open_dataset(str(location)), "train"))
 
 
-def test_convert_rejects_what_does_not_decode(run, pictures, tmp_path):
-    code, _, err = run("convert", pictures, tmp_path / "out", "--check-media")
+def test_convert_rejects_what_does_not_decode(run, images, tmp_path):
+    code, _, err = run("convert", images, tmp_path / "out", "--check-media")
     assert code == 3
     assert "the image does not decode in 4.png" in err
     whole = [f"{i}.png" for i in range(6) if i != 4]
     for way in ("skip", "quarantine"):
-        code, _, err = run("convert", pictures, tmp_path / way, "--check-media", "--on-bad-record", way)
+        code, _, err = run("convert", images, tmp_path / way, "--check-media", "--on-bad-record", way)
         assert code == 0, err
         assert names(tmp_path / way) == whole
         assert run("verify", tmp_path / way, "--decode")[0] == 0
@@ -46,8 +46,8 @@ def test_convert_rejects_what_does_not_decode(run, pictures, tmp_path):
     assert rejected["num_rows"] == 1
 
 
-def test_verify_names_shard_and_record_of_what_does_not_decode(run, pictures, tmp_path):
-    assert run("convert", pictures, tmp_path / "out")[0] == 0
+def test_verify_names_shard_and_record_of_what_does_not_decode(run, images, tmp_path):
+    assert run("convert", images, tmp_path / "out")[0] == 0
     assert run("verify", tmp_path / "out")[0] == 0
     code, out, _ = run("verify", tmp_path / "out", "--decode")
     assert code == 1

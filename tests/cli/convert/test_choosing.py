@@ -146,10 +146,10 @@ def test_real_articles_with_lists_of_objects(run, tmp_path):
     assert sorted(key(json.loads(e["targets"])) for e in found) == sorted(key(json.loads(t)["targets"]) for t in lines)
 
 
-def test_a_name_that_is_no_utf8_is_told(run, tmp_path):
+def test_a_name_that_is_no_utf8_is_reported(run, tmp_path):
     (tmp_path / "in").mkdir()
     path = os.fsencode(tmp_path / "in") + b"/z\xff.csv"
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT))
-    code, _, told = run("convert", tmp_path / "in", tmp_path / "out")
+    code, _, message = run("convert", tmp_path / "in", tmp_path / "out")
     assert code == 2
-    assert rf"the file name is not UTF-8 in {tmp_path}/in/z\xff.csv" in told
+    assert rf"the file name is not UTF-8 in {tmp_path}/in/z\xff.csv" in message

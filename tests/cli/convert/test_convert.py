@@ -130,7 +130,7 @@ def test_without_compression_there_is_no_level(run, table, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["recipe"]["compression_level"] is None
 
 
-def test_a_dataset_that_is_there_is_kept_unless_told_otherwise(run, table, tmp_path):
+def test_an_existing_dataset_is_kept_unless_options_say_otherwise(run, table, tmp_path):
     assert run(table, tmp_path / "out")[0] == 0
     code, _, err = run(table, tmp_path / "out")
     assert code == 4

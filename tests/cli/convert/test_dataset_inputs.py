@@ -71,8 +71,8 @@ def test_without_an_option_features_splits_and_records_stay(dataset, tmp_path, c
     for name in ("train", "holdout"):
         assert records_of(tmp_path / "again", name) == records_of(dataset, name)
         assert after.split(name).statistics["word"] == before.split(name).statistics["word"]
-    told = capfd.readouterr().err
-    assert f"version 1 of the dataset 'dataset' is read, whose fingerprint is {before.fingerprint}" in told
+    output = capfd.readouterr().err
+    assert f"version 1 of the dataset 'dataset' is read, whose fingerprint is {before.fingerprint}" in output
     assert all(before.fingerprint in source.name for source in after.accounting.inputs)
 
 
@@ -171,9 +171,9 @@ def test_files_that_the_manifest_does_not_name_are_left_out_with_a_note(dataset,
     shutil.copy(next((tmp_path / "theirs").glob("train-*")), tmp_path / "theirs/train-new.tfrecord.gz")
     (tmp_path / "theirs/README.md").write_text("of no interest")
     assert run(tmp_path / "theirs", tmp_path / "out") == 0
-    told = capfd.readouterr().err
-    assert told.count("is in the folder of a dataset that does not name it, and was left out") == 1
-    assert "note: train-new.tfrecord.gz is in the folder" in told
+    output = capfd.readouterr().err
+    assert output.count("is in the folder of a dataset that does not name it, and was left out") == 1
+    assert "note: train-new.tfrecord.gz is in the folder" in output
     assert records_of(tmp_path / "out") == records_of(dataset)
 
 
@@ -246,8 +246,8 @@ def test_a_damaged_dataset_is_no_input(dataset, tmp_path, capfd, harm, policy):
     # A file whose content is damaged may be left out, in every format.
     is_left_out = (harm, policy) == ("other bytes", "skip")
     assert run(dataset, tmp_path / "out", "--on-bad-record", policy) == (0 if is_left_out else 3)
-    told = capfd.readouterr()
-    assert (shard.name if harm != "manifest" else "00000001.json") in told.out + told.err
+    output = capfd.readouterr()
+    assert (shard.name if harm != "manifest" else "00000001.json") in output.out + output.err
     assert (tmp_path / "out" / "manifests").exists() == is_left_out
 
 

@@ -50,11 +50,11 @@ def rows_of(out, column):
 @pytest.mark.parametrize("column", ["tags", "boxes", "one", "pairs"])
 def test_each_item_is_a_row_and_a_row_without_items_stays(tmp_path, capfd, form, column):
     path = write(tmp_path, form)
-    code, told = convert(capfd, path, tmp_path / "out", "--explode", column)
-    assert code == 0, told
+    code, output = convert(capfd, path, tmp_path / "out", "--explode", column)
+    assert code == 0, output
     wanted = sorted((row["id"], json.dumps(item)) for row in ROWS for item in row[column] or [None])
     assert rows_of(tmp_path / "out", column) == wanted
-    assert f"{len(wanted):,} rows in, {len(wanted):,} examples out" in told
+    assert f"{len(wanted):,} rows in, {len(wanted):,} examples out" in output
     assert main(["verify", str(tmp_path / "out")]) == 0
 
 
@@ -73,18 +73,18 @@ def test_a_bad_item_is_named_and_others_stay(tmp_path, capfd):
     path = write(tmp_path, "jsonl")
     options = ("--explode", "tags", "--cast", "tags=json", "--on-bad-record", "skip", "--max-bad", "100%")
     select = ("--select", "SELECT id, CAST(tags[2:] AS INTEGER) AS n FROM rows WHERE tags IS NOT NULL")
-    code, told = convert(capfd, path, tmp_path / "out", *options[:2], *select)
+    code, output = convert(capfd, path, tmp_path / "out", *options[:2], *select)
     assert code == 0
-    code, told = convert(capfd, path, tmp_path / "bad", *options)
-    assert "a.jsonl, row 2, item 1" in told
-    assert code != 0 or "rejected" in told
+    code, output = convert(capfd, path, tmp_path / "bad", *options)
+    assert "a.jsonl, row 2, item 1" in output
+    assert code != 0 or "rejected" in output
 
 
 @pytest.mark.parametrize(
-    ("column", "told"), [("id", "whose items are not known"), ("nope", "column 'nope' that is not there")]
+    ("column", "message"), [("id", "whose items are not known"), ("nope", "column 'nope' that is not there")]
 )
-def test_a_column_without_items_is_refused(tmp_path, capfd, column, told):
+def test_a_column_without_items_is_refused(tmp_path, capfd, column, message):
     code, text = convert(capfd, write(tmp_path, "jsonl"), tmp_path / "out", "--explode", column)
     assert code == 2
-    assert told in " ".join(text.split())
+    assert message in " ".join(text.split())
     assert not (tmp_path / "out").exists()

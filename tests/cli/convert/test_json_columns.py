@@ -35,7 +35,7 @@ def rows_of(folder):
 
 
 @pytest.mark.full
-def test_chats_come_back_as_python_objects_and_stock_tensorflow_reads_text(chat, tmp_path):
+def test_chats_come_back_as_python_objects_and_tensorflow_reads_text(chat, tmp_path):
     import tensorflow as tf
 
     assert main(["convert", str(chat), str(tmp_path / "out"), "--num-shards", "1"]) == 0

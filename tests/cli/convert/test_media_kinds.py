@@ -17,7 +17,7 @@ SINE = (0.5 * np.sin(np.arange(800) / 9)).astype(np.float32)
 
 
 @pytest.fixture
-def pictures(tmp_path):
+def images(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     for name in ("a.jpg", "b.png", "c.webp", "d.gif", "e.bmp", "f.tif", "g.ppm"):
@@ -26,34 +26,34 @@ def pictures(tmp_path):
     return folder
 
 
-def test_images_of_all_kinds_are_kept_or_stored_as_png(run, pictures, tmp_path):
-    code, _, err = run("convert", pictures, tmp_path / "kept")
+def test_images_of_all_kinds_are_kept_or_stored_as_png(run, images, tmp_path):
+    code, _, err = run("convert", images, tmp_path / "kept")
     assert code == 0, err
     assert "TensorFlow does not decode BMP of fewer than 24 bits, TIFF, PNM: --image-format png" in err
     rows = {r["filename"]: r for r in read_rows(open_dataset(str(tmp_path / "kept")), "train")}
-    assert {name: row["image"] for name, row in rows.items()} == {p.name: p.read_bytes() for p in pictures.iterdir()}
-    code, _, err = run("convert", pictures, tmp_path / "png", "--image-format", "png")
+    assert {name: row["image"] for name, row in rows.items()} == {p.name: p.read_bytes() for p in images.iterdir()}
+    code, _, err = run("convert", images, tmp_path / "png", "--image-format", "png")
     assert code == 0, err
     assert "TensorFlow" not in err
     assert "with several frames or pages, the first is stored" in err
     for row in read_rows(open_dataset(str(tmp_path / "png")), "train"):
         found = Image.open(io.BytesIO(row["image"]))
-        expected = Image.open(pictures / row["filename"])
+        expected = Image.open(images / row["filename"])
         assert found.format == "PNG"
         assert np.array_equal(np.asarray(found.convert("RGB")), np.asarray(expected.convert("RGB"))), row["filename"]
 
 
-def test_images_that_are_cut_off_end_the_conversion_or_are_skipped(run, pictures, tmp_path):
-    for path in [p for p in pictures.iterdir() if p.suffix != ".pgm"]:
-        (pictures / f"cut-{path.name}").write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
-    code, _, err = run("convert", pictures, tmp_path / "out")
+def test_images_that_are_cut_off_end_the_conversion_or_are_skipped(run, images, tmp_path):
+    for path in [p for p in images.iterdir() if p.suffix != ".pgm"]:
+        (images / f"cut-{path.name}").write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
+    code, _, err = run("convert", images, tmp_path / "out")
     assert code == 3
     assert "cut-" in err
     assert "cut off" in err
-    code, _, err = run("convert", pictures, tmp_path / "out", "--on-bad-record", "skip", "--max-bad", "7")
+    code, _, err = run("convert", images, tmp_path / "out", "--on-bad-record", "skip", "--max-bad", "7")
     assert code == 0, err
     names = [r["filename"] for r in read_rows(open_dataset(str(tmp_path / "out")), "train")]
-    assert sorted(names) == sorted(p.name for p in pictures.iterdir() if not p.name.startswith("cut-"))
+    assert sorted(names) == sorted(p.name for p in images.iterdir() if not p.name.startswith("cut-"))
 
 
 def test_sounds_of_all_kinds_are_found_by_content(run, tmp_path):

@@ -58,9 +58,9 @@ def test_a_real_text_is_packed_token_for_token(tmp_path, capfd, tokenizer):
     assert main(["convert", str(tmp_path / "a.txt"), str(out), *options]) == 0
     ids = [encoding.ids for encoding in made.encode_batch(lines)]
     assert sequences_of(out) == sorted(reference(ids, LENGTH, made.token_to_id(END)))
-    told = capfd.readouterr()
-    assert f"{len(lines):,} rows in, {len(lines):,} packed into" in told.out
-    assert "fill up the last ones" in told.err
+    output = capfd.readouterr()
+    assert f"{len(lines):,} rows in, {len(lines):,} packed into" in output.out
+    assert "fill up the last ones" in output.err
     assert main(["verify", str(out)]) == 0
     assert main(["convert", str(tmp_path / "a.txt"), str(tmp_path / "again"), *options]) == 0
     assert open_dataset(out).manifest.fingerprint == open_dataset(tmp_path / "again").manifest.fingerprint
@@ -88,8 +88,8 @@ def test_rows_are_chosen_divided_and_appended_before_they_are_packed(tmp_path, c
     options = ("--select", "SELECT part, text FROM rows WHERE lang = 'en'", "--dedup", "--split-column", "part")
     pack = ("--tokenize", f"text={path}", "--pack", str(LENGTH), "--separator", END)
     assert main(["convert", str(tmp_path / "a.jsonl"), str(out), *options, *pack]) == 0
-    told = capfd.readouterr()
-    assert "750 rows in" in told.out
+    output = capfd.readouterr()
+    assert "750 rows in" in output.out
     for split in ("train", "test"):
         ids = [made.encode(r["text"]).ids for r in rows if r["lang"] == "en" and r["part"] == split]
         assert sequences_of(out, split) == sorted(reference(ids, LENGTH, end))

@@ -64,7 +64,7 @@ def test_an_empty_dataset_has_the_features_that_are_declared(run, write, tmp_pat
 
 
 @pytest.mark.full
-def test_an_empty_file_among_others_is_told_of_and_allow_empty_changes_nothing(run, write, tmp_path):
+def test_an_empty_file_among_others_gets_a_note_and_allow_empty_changes_nothing(run, write, tmp_path):
     full, empty = write("a.csv", "a,b\n1,x\n"), write("b.csv", "")
     found = []
     for name, options in (("one", []), ("two", ["--allow-empty"])):

@@ -43,10 +43,10 @@ def features_of(out):
 
 def test_no_digit_of_a_late_decimal_is_lost(tmp_path, capfd):
     wanted = write_csv(tmp_path / "a.csv", "1700000123.25")
-    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "out")
+    code, output = convert(capfd, tmp_path / "a.csv", tmp_path / "out")
     assert code == 0
-    assert "column 'x' is float64, and not float32 as in the first rows, because of '1700000123.25'" in told
-    assert "rounded to float32" not in told
+    assert "column 'x' is float64, and not float32 as in the first rows, because of '1700000123.25'" in output
+    assert "rounded to float32" not in output
     assert [row["x"] for row in rows_of(tmp_path / "out")] == [float(row["x"]) for row in wanted]
     dry = convert(capfd, tmp_path / "a.csv", tmp_path / "dry", "--dry-run")[1]
     assert "float64" in dry
@@ -57,26 +57,26 @@ def test_no_digit_of_a_late_decimal_is_lost(tmp_path, capfd):
 def test_a_late_word_makes_text_of_a_column_unless_its_type_is_declared(tmp_path, capfd, policy):
     wanted = write_csv(tmp_path / "a.csv", "nil", usual="7")
     options = ("--on-bad-record", policy)
-    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "out", *options)
+    code, output = convert(capfd, tmp_path / "a.csv", tmp_path / "out", *options)
     assert code == 0
-    assert "because of 'nil' in a.csv, line 11502; --null-value nil takes it for null" in told
+    assert "because of 'nil' in a.csv, line 11502; --null-value nil takes it for null" in output
     assert [row["x"] for row in rows_of(tmp_path / "out")] == [row["x"] for row in wanted]
-    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "null", *options, "--null-value", "nil")
+    code, output = convert(capfd, tmp_path / "a.csv", tmp_path / "null", *options, "--null-value", "nil")
     assert code == 0
     assert features_of(tmp_path / "null")["x"] == "int64"
-    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "cast", *options, "--cast", "x=int64")
+    code, output = convert(capfd, tmp_path / "a.csv", tmp_path / "cast", *options, "--cast", "x=int64")
     assert code == (3 if policy == "fail" else 0)
-    assert "'nil'" in told
+    assert "'nil'" in output
 
 
 def test_a_row_that_no_type_helps_ends_the_conversion_as_before(tmp_path, capfd):
     rows = [f'{{"id": {n}, "x": {n}}}' for n in range(NUM_ROWS)]
     rows[LATE] = '{"id": 5, "x": }'
     (tmp_path / "a.jsonl").write_text("\n".join(rows))
-    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out")
+    code, output = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out")
     assert code == 3
-    assert "line 11501" in told
-    assert "Nothing was committed" in told
+    assert "line 11501" in output
+    assert "Nothing was committed" in output
     assert not (tmp_path / "out").exists()
 
 
@@ -86,11 +86,11 @@ def test_json_numbers_and_keys_that_come_late(tmp_path, capfd, form):
     rows[LATE] |= {"x": 1700000123.25, "n": 2.5, "new": "a"}
     path = tmp_path / f"a.{form}"
     path.write_text("\n".join(map(json.dumps, rows)) if form == "jsonl" else json.dumps(rows))
-    code, told = convert(capfd, path, tmp_path / "out")
+    code, output = convert(capfd, path, tmp_path / "out")
     assert code == 0
-    assert "column 'x' is float64, and not float32 as in the first rows, because of 1700000123.25" in told
-    assert "column 'n' is float32, and not int64 as in the first rows, because of 2.5" in told
-    assert "column 'new' is first seen in" in told
+    assert "column 'x' is float64, and not float32 as in the first rows, because of 1700000123.25" in output
+    assert "column 'n' is float32, and not int64 as in the first rows, because of 2.5" in output
+    assert "column 'new' is first seen in" in output
     assert rows_of(tmp_path / "out") == [{"new": None, **row} for row in rows]
 
 
@@ -149,22 +149,24 @@ def test_values_of_other_types_that_come_late_in_a_webdataset(
     tmp_path, capfd, extension, usual, late, found, expected, is_lost
 ):
     write_tar(tmp_path / "a.tar", {extension: usual}, {extension: late})
-    code, told = convert(capfd, tmp_path / "a.tar", tmp_path / "out")
-    assert code == 0, told
-    assert "sample '05500'" in told or "because of values of column 'json/x' in a.tar: they would be rounded" in told
+    code, output = convert(capfd, tmp_path / "a.tar", tmp_path / "out")
+    assert code == 0, output
+    assert (
+        "sample '05500'" in output or "because of values of column 'json/x' in a.tar: they would be rounded" in output
+    )
     assert features_of(tmp_path / "out") == {"__key__": "string"} | found
     (name,) = found
     assert rows_of(tmp_path / "out", "__key__")[5_500][name] == expected
-    code, told = convert(capfd, tmp_path / "a.tar", tmp_path / "tolerant", "--on-bad-record", "skip")
-    assert code == 0, told
+    code, output = convert(capfd, tmp_path / "a.tar", tmp_path / "tolerant", "--on-bad-record", "skip")
+    assert code == 0, output
     assert len(rows_of(tmp_path / "tolerant", "__key__")) == 6_000 - is_lost
 
 
 def test_a_sample_that_no_type_helps_is_a_bad_row(tmp_path, capfd):
     write_tar(tmp_path / "a.tar", {"json": b'{"x": 7}'}, {"json": b'{"x": '})
-    code, told = convert(capfd, tmp_path / "a.tar", tmp_path / "out")
-    assert (code, "sample '05500' (row 5501): 'json' does not fit" in told) == (3, True)
-    code, told = convert(capfd, tmp_path / "a.tar", tmp_path / "out", "--on-bad-record", "skip")
+    code, output = convert(capfd, tmp_path / "a.tar", tmp_path / "out")
+    assert (code, "sample '05500' (row 5501): 'json' does not fit" in output) == (3, True)
+    code, output = convert(capfd, tmp_path / "a.tar", tmp_path / "out", "--on-bad-record", "skip")
     assert (code, len(rows_of(tmp_path / "out", "__key__"))) == (0, 5_999)
 
 
@@ -180,16 +182,16 @@ def test_a_sample_that_no_type_helps_is_a_bad_row(tmp_path, capfd):
 def test_values_of_other_kinds_in_json_that_come_late(tmp_path, capfd, late, dtype, note):
     rows = [{"id": n, "x": late if n == LATE else 7} for n in range(NUM_ROWS)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out")
-    assert code == 0, told
-    assert note in told
+    code, output = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out")
+    assert code == 0, output
+    assert note in output
     assert features_of(tmp_path / "out")["x"] == dtype
     found = rows_of(tmp_path / "out")
     assert (found[LATE]["x"], found[0]["x"]) == ((late, 7) if dtype == "json" else (str(late), "7"))
-    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "cast", "--cast", "x=uint64")
-    assert (code, f"row {LATE + 1}" in told) == ((0, False) if late == 2**63 else (3, True))
-    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "text", "--cast", "x=string")
-    assert "--cast x=" not in told
+    code, output = convert(capfd, tmp_path / "a.jsonl", tmp_path / "cast", "--cast", "x=uint64")
+    assert (code, f"row {LATE + 1}" in output) == ((0, False) if late == 2**63 else (3, True))
+    code, output = convert(capfd, tmp_path / "a.jsonl", tmp_path / "text", "--cast", "x=string")
+    assert "--cast x=" not in output
     expected = late if isinstance(late, str) else json.dumps(late, separators=(",", ":"))
     assert (code, rows_of(tmp_path / "text")[LATE]["x"]) == (0, expected)
 
@@ -208,8 +210,8 @@ def test_values_of_other_kinds_in_json_that_come_late(tmp_path, capfd, late, dty
 def test_arrays_and_lists_in_json_that_change_late(tmp_path, capfd, usual, late, expected):
     rows = [{"id": n, "a": late if n == LATE else usual} for n in range(NUM_ROWS)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out")
-    assert code == 0, told
+    code, output = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out")
+    assert code == 0, output
     assert features_of(tmp_path / "out")["a"] == expected
     found = rows_of(tmp_path / "out")[LATE]["a"]
     assert np.array_equal(found, np.array(late), equal_nan=True) if expected != "json" else found == late
@@ -225,13 +227,13 @@ def test_a_limit_counts_rows_of_types_that_hold(tmp_path, capfd):
 def test_the_value_that_decides_is_named_and_an_option_that_is_given_is_not(tmp_path, capfd):
     late = ["0.1", "0.123456789012", "foo"]
     (tmp_path / "a.csv").write_text("a\n" + "1\n" * NUM_ROWS + "\n".join(late) + "\n")
-    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "out")
+    code, output = convert(capfd, tmp_path / "a.csv", tmp_path / "out")
     assert code == 0
-    assert "column 'a' is string, and not int64 as in the first rows, because of 'foo' in a.csv, line 12004" in told
-    assert "a        string  bytes_list" in told
-    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "cast", "--cast", "a=int64")
+    assert "column 'a' is string, and not int64 as in the first rows, because of 'foo' in a.csv, line 12004" in output
+    assert "a        string  bytes_list" in output
+    code, output = convert(capfd, tmp_path / "a.csv", tmp_path / "cast", "--cast", "a=int64")
     assert code == 3
-    assert "as in the first rows" not in told
+    assert "as in the first rows" not in output
 
 
 def test_arrays_are_exploded_and_cast_with_their_shape(tmp_path, capfd):
@@ -249,9 +251,9 @@ def test_a_bad_row_beside_a_map_changes_no_type(tmp_path, capfd):
     rows[LATE]["n"] = "word"
     rows[LATE + 1]["late"] = "a"
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", "--on-bad-record", "skip")
+    code, output = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", "--on-bad-record", "skip")
     assert code == 0
-    assert f"{NUM_ROWS:,} rows in, {NUM_ROWS - 1:,} examples out, 1 rejected" in told
+    assert f"{NUM_ROWS:,} rows in, {NUM_ROWS - 1:,} examples out, 1 rejected" in output
     assert features_of(tmp_path / "out") == {"id": "int64", "m": "json", "n": "int64", "new": "int64", "late": "string"}
 
 
@@ -261,8 +263,8 @@ def test_columns_that_are_left_out_stay_out(tmp_path, capfd):
         for n in range(NUM_ROWS)
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", "--drop-columns", "o/a,p/a")
-    assert code == 0, told
+    code, output = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", "--drop-columns", "o/a,p/a")
+    assert code == 0, output
     assert features_of(tmp_path / "out") == {"id": "int64", "o/b": "int64", "x": "float64"}
 
 
@@ -270,17 +272,17 @@ def test_a_late_value_in_place_of_an_object_whose_parts_are_left_out_is_a_bad_ro
     rows = [{"a": 5, "z": 1} if n == LATE else {"a": {"b": n}, "z": n} for n in range(NUM_ROWS)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     options = ("--drop-columns", "a/b", "--on-bad-record")
-    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", *options, "fail")
-    assert (code, f"line {LATE + 1}" in told) == (3, True), told
-    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", *options, "skip")
-    assert (code, len(rows_of(tmp_path / "out", "z"))) == (0, NUM_ROWS - 1), told
+    code, output = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", *options, "fail")
+    assert (code, f"line {LATE + 1}" in output) == (3, True), output
+    code, output = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", *options, "skip")
+    assert (code, len(rows_of(tmp_path / "out", "z"))) == (0, NUM_ROWS - 1), output
 
 
 def test_a_part_of_a_json_column_cannot_be_left_out(tmp_path, capfd):
     rows = [{"id": 1, "o": {"a": 1, "b": 2}}, {"id": 2, "o": "flat"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", "--drop-columns", "o/a")
-    assert (code, "--drop-columns o/a names a part of a column that is no object in all rows" in told) == (2, True)
+    code, output = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", "--drop-columns", "o/a")
+    assert (code, "--drop-columns o/a names a part of a column that is no object in all rows" in output) == (2, True)
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip"])
@@ -290,8 +292,8 @@ def test_a_part_of_a_json_column_cannot_be_left_out(tmp_path, capfd):
 def test_an_option_that_names_a_part_of_an_object_makes_a_bad_row_of_a_late_value(tmp_path, capfd, option, policy):
     rows = [{"id": n, "o": "flat" if n == LATE else {"a": 1}} for n in range(NUM_ROWS)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", *option, "--on-bad-record", policy)
-    assert (code, f"line {LATE + 1}" in told) == (3 if policy == "fail" else 0, True), told
+    code, output = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", *option, "--on-bad-record", policy)
+    assert (code, f"line {LATE + 1}" in output) == (3 if policy == "fail" else 0, True), output
 
 
 @pytest.mark.parametrize(
@@ -305,8 +307,8 @@ def test_an_option_that_names_a_part_of_an_object_makes_a_bad_row_of_a_late_valu
 )
 def test_integers_that_no_number_holds_in_json(tmp_path, capfd, lines, dtype, found):
     (tmp_path / "a.jsonl").write_text("".join(f'{line[:-1]},"id":{n}}}\n' for n, line in enumerate(lines)))
-    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out")
-    assert (code, features_of(tmp_path / "out")["v"]) == (0, dtype), told
+    code, output = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out")
+    assert (code, features_of(tmp_path / "out")["v"]) == (0, dtype), output
     rows = rows_of(tmp_path / "out")
     assert [list(row["v"]) if isinstance(found[0], list) else row["v"] for row in rows] == found
 
@@ -315,8 +317,8 @@ def test_a_file_whose_numbers_change_a_type_is_named(tmp_path, capfd):
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.jsonl").write_text('{"v": 1}\n{"v": 2}\n')
     (tmp_path / "in/b.jsonl").write_text('{"v": 0.1}\n')
-    code, told = convert(capfd, tmp_path / "in", tmp_path / "out")
-    assert (code, "column 'v' is float32, because of 0.1 in b.jsonl, line 1" in told) == (0, True)
+    code, output = convert(capfd, tmp_path / "in", tmp_path / "out")
+    assert (code, "column 'v' is float32, because of 0.1 in b.jsonl, line 1" in output) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +326,7 @@ def test_a_file_whose_numbers_change_a_type_is_named(tmp_path, capfd):
 )
 def test_a_cast_of_a_type_takes_the_columns_that_have_it_in_all_rows(tmp_path, capfd, cast, dtype):
     write_csv(tmp_path / "a.csv", "0.1234567891")
-    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "out", "--cast", cast)
-    assert (code, features_of(tmp_path / "out")["x"]) == (0, dtype), told
+    code, output = convert(capfd, tmp_path / "a.csv", tmp_path / "out", "--cast", cast)
+    assert (code, features_of(tmp_path / "out")["x"]) == (0, dtype), output
     none = f"--cast {cast} takes no column by the types that are known so far: there are 'id' of int64, 'x' of float64"
-    assert (none in told) == (cast != "float64=float32")
+    assert (none in output) == (cast != "float64=float32")

@@ -140,10 +140,10 @@ def test_it_tells_what_a_type_does_not(tmp_path, capsys):
     batch = pa.RecordBatch.from_pylist([], schema=arrow_schema(features))
     write_dataset(tmp_path / "a", features, {"train": batch, "test": batch})
     assert main(["inspect", str(tmp_path / "a"), "--tf-spec", "--split", "test"]) == 0
-    told = capsys.readouterr().out
-    assert "# JSON: json.loads(value.numpy()) gives the objects; null is an empty string" in told
-    assert "# microseconds since 1970-01-01, UTC" in told
-    assert "# exact text until it is decoded as float64" in told
-    assert "# The classes of 'label': ['cat', 'dog']" in told
-    assert "# 'many' has 1,000 classes, which shardkit inspect --json lists" in told
-    assert "/test-*-of-*.tfrecord.gz" in told
+    output = capsys.readouterr().out
+    assert "# JSON: json.loads(value.numpy()) gives the objects; null is an empty string" in output
+    assert "# microseconds since 1970-01-01, UTC" in output
+    assert "# exact text until it is decoded as float64" in output
+    assert "# The classes of 'label': ['cat', 'dog']" in output
+    assert "# 'many' has 1,000 classes, which shardkit inspect --json lists" in output
+    assert "/test-*-of-*.tfrecord.gz" in output

@@ -74,7 +74,7 @@ def test_statistics_and_books_are_those_of_a_conversion_of_everything(convert, d
 
 
 @pytest.mark.slow
-def test_stock_tensorflow_reads_old_and_new_rows(convert, data):
+def test_plain_tensorflow_reads_old_and_new_rows(convert, data):
     convert(data, num_shards=2)
     more(data)
     dataset = convert(data, append=True)
@@ -295,7 +295,7 @@ def test_the_slower_of_two_goes_behind_the_faster(convert, data):
 
 
 @pytest.mark.parametrize("meanwhile", ["the same file", "overwritten", "no rebase"])
-def test_the_slower_of_two_is_told_to_run_again(convert, data, meanwhile):
+def test_the_slower_of_two_must_run_again(convert, data, meanwhile):
     first = convert(data, splits=SPLITS)
     more(data)
     slow = planned(first, data / "b.csv", rebase=meanwhile != "no rebase")

@@ -65,7 +65,7 @@ def test_the_features_say_the_length():
 
 
 @pytest.mark.parametrize(
-    ("features", "separator", "told"),
+    ("features", "separator", "message"),
     [
         ((make_feature("a", "string"),), "0", "there is none"),
         ((make_feature("a", "int64", (None,)), make_feature("b", "int64", (None,))), "0", "'a', 'b' are such"),
@@ -73,10 +73,10 @@ def test_the_features_say_the_length():
         ((make_feature("a", "int64", (None,)),), "</s>", "is no number"),
     ],
 )
-def test_what_is_not_clear_is_refused(features, separator, told):
+def test_what_is_not_clear_is_refused(features, separator, message):
     with pytest.raises(UsageError) as caught:
         plan_packing(features, 16, separator, ())
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_separator_without_pack_is_refused():

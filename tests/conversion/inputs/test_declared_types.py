@@ -31,9 +31,9 @@ def rows_of(folder, name):
 
 def test_without_a_word_they_are_refused_with_the_option_that_helps(folder, capfd):
     assert convert(folder, "out") == 2
-    told = capfd.readouterr().err
-    assert "'a' is int64 in 1.parquet and string in 2.parquet" in told
-    assert "--cast COLUMN=TYPE" in told
+    output = capfd.readouterr().err
+    assert "'a' is int64 in 1.parquet and string in 2.parquet" in output
+    assert "--cast COLUMN=TYPE" in output
     assert convert(folder, "out", "--cast", "a=string") == 2
     assert "'b' is list" in capfd.readouterr().err
 

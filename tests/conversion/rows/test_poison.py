@@ -337,7 +337,7 @@ def test_the_processes_below_die_with_the_command(tmp_path, inputs):
     assert list_versions(str(tmp_path / "out")) == []
 
 
-def test_a_crash_while_planning_is_told(tmp_path):
+def test_a_crash_while_planning_is_reported(tmp_path):
     functions = tmp_path / "functions.py"
     functions.write_text("import os\nos.abort()\n")
     (tmp_path / "a.csv").write_text("id\n1\n")

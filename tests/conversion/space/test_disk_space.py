@@ -179,7 +179,7 @@ def uneven(tmp_path):
 
 
 @pytest.mark.parametrize(("share", "fit"), [(0.9, "no"), (0.97, "perhaps"), (1.05, "perhaps"), (1.15, "yes")])
-def test_what_cannot_do_is_told_from_what_might_not(tables, tmp_path, share, fit):
+def test_too_little_space_is_distinguished_from_perhaps_too_little(tables, tmp_path, share, fit):
     plan = plan_of(tables, tmp_path / "out", num_shards=NUM_SHARDS)
     (need,) = space_needs(plan, estimate_sizes(plan))
     assert need._replace(num_free_bytes=int(need.num_bytes * share)).fit == fit

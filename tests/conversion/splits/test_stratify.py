@@ -37,7 +37,7 @@ def batch_of(values, identities):
     return RowBatch(batch, np.array(identities, dtype=np.uint64), 0)
 
 
-def membership(folder, rows, dealt, fractions, *, num_splits, counting=None, seed=0):
+def split_assignment(folder, rows, dealt, fractions, *, num_splits, counting=None, seed=0):
     """Returns the split of each row, by its identity, when rows are dealt to input splits as given."""
     plan = plan_of(folder, fractions, num_splits, seed)
     identities = [[i for i, split in enumerate(dealt) if split == s] for s in range(num_splits)]
@@ -63,12 +63,12 @@ values = st.lists(st.sampled_from(["a", "b", "c", "d", None]) | st.text(max_size
 @settings(max_examples=draws(60), deadline=None)
 def test_it_does_not_matter_how_rows_are_dealt_to_input_splits(tmp_path_factory, rows, random, fractions, max_rows):
     folder = tmp_path_factory.mktemp("strata")
-    together = membership(folder, rows, [0] * len(rows), fractions, num_splits=1)
+    together = split_assignment(folder, rows, [0] * len(rows), fractions, num_splits=1)
     dealt = [random.randrange(3) for _ in rows]
     with pytest.MonkeyPatch.context() as patch:
         # So few rows at a time that classes are cut into ranges of keys.
         patch.setattr(stratify, "_MARKED_ROWS", max_rows)
-        assert membership(folder, rows, dealt, fractions, num_splits=3) == together
+        assert split_assignment(folder, rows, dealt, fractions, num_splits=3) == together
     for value, count in Counter(rows).items():
         own = Counter(p for p, v in zip(together, rows, strict=True) if v == value)
         assert all(abs(own[p] - f * count) < 1 for p, f in enumerate(fractions))
@@ -78,9 +78,9 @@ def test_it_does_not_matter_how_rows_are_dealt_to_input_splits(tmp_path_factory,
 
 def test_the_seed_decides_which_rows(tmp_path):
     rows = ["a"] * 300 + ["b"] * 100
-    first, second = (membership(tmp_path, rows, [0] * 400, [0.5, 0.5], num_splits=1, seed=s) for s in (1, 2))
+    first, second = (split_assignment(tmp_path, rows, [0] * 400, [0.5, 0.5], num_splits=1, seed=s) for s in (1, 2))
     assert first != second
-    assert membership(tmp_path, rows, [0] * 400, [0.5, 0.5], num_splits=1, seed=1) == first
+    assert split_assignment(tmp_path, rows, [0] * 400, [0.5, 0.5], num_splits=1, seed=1) == first
     # Of rows that stand next to each other neither all nor every second.
     assert 100 < sum(first[i] == first[i + 1] for i in range(299)) < 200
 
@@ -88,17 +88,17 @@ def test_the_seed_decides_which_rows(tmp_path):
 def test_rows_of_input_splits_that_do_not_count_do_not_matter(tmp_path):
     rows = ["a"] * 200 + ["b"] * 40
     dealt = [i % 2 for i in range(240)]
-    found = membership(tmp_path, rows, dealt, [0.9, 0.1], num_splits=2, counting=[1])
+    found = split_assignment(tmp_path, rows, dealt, [0.9, 0.1], num_splits=2, counting=[1])
     counted = Counter((v, p) for v, p, s in zip(rows, found, dealt, strict=True) if s == 1)
     assert counted == {("a", 0): 90, ("a", 1): 10, ("b", 0): 18, ("b", 1): 2}
 
 
 def test_no_rows_at_all(tmp_path):
-    assert membership(tmp_path, [], [], [0.5, 0.5], num_splits=2) == []
+    assert split_assignment(tmp_path, [], [], [0.5, 0.5], num_splits=2) == []
 
 
-def test_other_rows_than_those_surveyed_are_told(tmp_path):
-    membership(tmp_path, ["a"] * 10, [0] * 10, [0.5, 0.5], num_splits=1)
+def test_other_rows_than_in_the_first_pass_are_an_error(tmp_path):
+    split_assignment(tmp_path, ["a"] * 10, [0] * 10, [0.5, 0.5], num_splits=1)
     plan = plan_of(tmp_path, [0.5, 0.5], 1)
     with pytest.raises(StorageError, match="other rows"):
         StratumPositions(plan, 0).take(11)

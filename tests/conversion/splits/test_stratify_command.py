@@ -188,7 +188,7 @@ def test_what_cannot_be_is_said(tmp_path, capsys, options, message):
     assert message in capsys.readouterr().err
 
 
-def test_a_function_that_does_not_repeat_itself_is_told(tmp_path, capsys):
+def test_a_function_that_does_not_repeat_itself_is_an_error(tmp_path, capsys):
     source = write(census(500), tmp_path / "in", 1)
     (tmp_path / "some.py").write_text(
         "import pathlib\n"

@@ -22,7 +22,7 @@ from tests.faults.faulty.operations import join_meeting, read_log
 from tests.faults.judges.oracle import Version
 from tests.faults.judges.records import Row
 from tests.faults.places import LocalPlace
-from tests.faults.trials import Outcome, disturb, leftovers, state_of, verdict
+from tests.faults.trials import Outcome, disturb, find_wrongs, leftovers, state_of
 from tests.faults.worlds import SCENARIOS, Scenario, World
 
 FULL = 6
@@ -113,8 +113,8 @@ def fill(world: World, scenario: Scenario, num_bytes: int, share: float) -> Outc
         command = world.command(world.new_input, place, disk / "work", *scenario.options)
         plan = world.plan(folder)
         ended = world.start(command, plan).end()
-        told = f"{scenario.name}: {share:.0%}, {num_bytes} bytes"
-        return _judged(world, place, before, plan, Tried(command, ended, told))
+        setup = f"{scenario.name}: {share:.0%}, {num_bytes} bytes"
+        return _judged(world, place, before, plan, Tried(command, ended, setup))
 
 
 def fill_at(world: World, scenario: Scenario, num_bytes: int, stage: str, free_bytes: int) -> Outcome:
@@ -141,8 +141,8 @@ def fill_at(world: World, scenario: Scenario, num_bytes: int, stage: str, free_b
             join_meeting(plan.log)
         ended = conversion.end()
         (disk / _BALLAST).unlink(missing_ok=True)
-        told = f"{scenario.name}: {num_bytes / 2**20:.1f} MiB, {stage} {'at' if is_filled else 'not at'} {free_bytes}"
-        outcome = _judged(world, place, before, plan, Tried(command, ended, told))
+        setup = f"{scenario.name}: {num_bytes / 2**20:.1f} MiB, {stage} {'at' if is_filled else 'not at'} {free_bytes}"
+        outcome = _judged(world, place, before, plan, Tried(command, ended, setup))
         if is_filled and stage in _PUBLISHED and not free_bytes // _PAGE_BYTES and ended.code == 0:
             return outcome._replace(wrongs=(*outcome.wrongs, "LIE: it ended well without room"))
         return outcome
@@ -153,14 +153,14 @@ class Tried(NamedTuple):
 
     command: tuple[str, ...]
     ended: Ended
-    told: str
+    setup: str
 
 
 def _judged(world: World, place: LocalPlace, before: Version | None, plan: FaultPlan, tried: Tried) -> Outcome:
     """Judges what was left, converts again on a disk that takes all, and judges that."""
     ended, disk = tried.ended, place.folder.parent
     state, _ = state_of(place, before, world.new_rows)
-    wrongs = verdict(state, ended, before, place)
+    wrongs = find_wrongs(state, ended, before, place)
     if ended.code not in (0, FULL):
         wrongs.append(f"CODE {ended.code} on a full disk")
     elif ended.code == FULL and (str(disk) not in ended.said or "free" not in ended.said):
@@ -175,7 +175,7 @@ def _judged(world: World, place: LocalPlace, before: Version | None, plan: Fault
         problems.append("BYTES: the rerun made others")
     if left := leftovers(place, disk):
         problems.append(f"LEFT: {', '.join(left[:4])}")
-    story = f"{tried.told} -> {ended.code}, {state}; {again.code}"
+    story = f"{tried.setup} -> {ended.code}, {state}; {again.code}"
     if wrongs or problems:
         story += f"\n{ended.said[-600:]}\n--- again:\n{again.said[-600:]}"
     num_operations = len(read_log(Path(plan.log)))

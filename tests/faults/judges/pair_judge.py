@@ -87,7 +87,7 @@ class Ran(NamedTuple):
         return any(line["fault"] == "stale-listing" for line in self.log)
 
     @property
-    def told(self) -> str:
+    def fault_notes(self) -> str:
         """What happened to it."""
         return "".join(f"[{o['fault']} at {o['number']} {o['name']}] " for o in self.faults)
 

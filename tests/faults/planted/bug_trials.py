@@ -140,9 +140,9 @@ def main() -> int:
             with open_store(kind, Path(folder)) as store:
                 world = World(store, Path(folder))
                 for bug in own:
-                    words, told = _look_for(world, bug, options.seed, options.trials)
+                    words, outcome = _look_for(world, bug, options.seed, options.trials)
                     num_all, num_found = num_all + 1, num_found + bool(words)
-                    console.print(f"{bug:34}{LOOKED_FOR[bug].campaign} on {kind}: {told} {' '.join(words)}")
+                    console.print(f"{bug:34}{LOOKED_FOR[bug].campaign} on {kind}: {outcome} {' '.join(words)}")
     for bug, scene in MODEL_BUGS.items() if not options.bug else ():
         found = explored_with(bug)
         num_all, num_found = num_all + 1, num_found + (found.broken is not None)

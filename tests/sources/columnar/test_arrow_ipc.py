@@ -113,7 +113,7 @@ def test_a_dictionary_of_long_texts_does_not_fill_the_memory(tmp_path):
     assert sum(p.batch.num_rows for p in found) == 4000
 
 
-def test_a_stream_without_its_end_is_told(tmp_path):
+def test_a_stream_without_its_end_is_an_error(tmp_path):
     path = write(tmp_path / "a", TABLE, stream=True)
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(DamagedFileError, match="no end-of-stream mark"):

@@ -49,6 +49,6 @@ def test_types_that_differ_from_file_to_file_are_noted(tmp_path, capfd):
         pq.write_table(pa.table({"v": values, "w": ["x", "y"]}), tmp_path / f"in/{name}.parquet")
     pq.write_table(pa.table({"v": [3], "w": pa.nulls(1)}), tmp_path / "in/c.parquet")
     assert main(["convert", str(tmp_path / "in"), str(tmp_path / "out")]) == 0
-    told = " ".join(capfd.readouterr().err.split())
-    assert "column 'v' is int64 in a.parquet, float64 in b.parquet: all are read as one type" in told
-    assert "column 'w'" not in told
+    output = " ".join(capfd.readouterr().err.split())
+    assert "column 'v' is int64 in a.parquet, float64 in b.parquet: all are read as one type" in output
+    assert "column 'w'" not in output

@@ -124,7 +124,7 @@ def test_bad_rows_are_set_aside_and_all_others_kept(tmp_path_factory, bad, kinds
     )
 
 
-def test_the_first_bad_row_is_the_one_that_is_told(tmp_path):
+def test_the_error_names_the_first_bad_row(tmp_path):
     path = write(tmp_path, {"a": [1, 2, None, 300], "b": [1, 300, 1, 1]})
     features = (make_feature("a", "int8"), make_feature("b", "int8"))
     with pytest.raises(BadInputError, match=r"column 'b' does not fit in a\.parquet, row 2: expected int8, got 300"):
@@ -194,7 +194,7 @@ def test_decimals_of_too_many_digits_are_set_aside(tmp_path):
     assert [r.position for r in part.rejected] == ["row 2"]
 
 
-def test_damage_is_told_even_where_bad_rows_are_tolerated(tmp_path):
+def test_damage_is_an_error_even_where_bad_rows_are_tolerated(tmp_path):
     path = write(tmp_path, {"a": np.random.default_rng(0).random(10_000)}, write_page_checksum=True, compression="none")
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1

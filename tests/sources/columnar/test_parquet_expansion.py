@@ -176,11 +176,11 @@ def test_pages_are_those_that_the_writer_counts(tmp_path_factory, values, codec,
         groups = parse_row_groups(data[-8 - metadata.serialized_size : -8])
         for number, group in enumerate(groups):
             for leaf, chunk in enumerate(group.columns):
-                told = metadata.row_group(number).column(leaf)
+                expected = metadata.row_group(number).column(leaf)
                 found = list(pages(raw, chunk.start, chunk.num_bytes))
-                assert sum(page.num_values for page in found) == told.num_values == chunk.num_values
-                assert sum(page.num_bytes for page in found) < told.total_compressed_size == chunk.num_bytes
-                assert sum(page.num_uncompressed_bytes for page in found) < told.total_uncompressed_size
-                assert chunk.num_uncompressed_bytes == told.total_uncompressed_size
-                assert chunk.has_dictionary == told.has_dictionary_page
+                assert sum(page.num_values for page in found) == expected.num_values == chunk.num_values
+                assert sum(page.num_bytes for page in found) < expected.total_compressed_size == chunk.num_bytes
+                assert sum(page.num_uncompressed_bytes for page in found) < expected.total_uncompressed_size
+                assert chunk.num_uncompressed_bytes == expected.total_uncompressed_size
+                assert chunk.has_dictionary == expected.has_dictionary_page
     assert read(path)[1]["a"].to_pylist() == values

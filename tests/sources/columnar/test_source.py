@@ -111,7 +111,7 @@ def test_an_integer_that_a_float_cannot_hold_is_no_value_of_such_a_column(tmp_pa
         read(tmp_path, source_for("parquet"), SourceOptions())
 
 
-def test_a_type_that_came_from_a_later_file_is_told_of_that_file(tmp_path):
+def test_the_error_names_the_later_file_that_a_type_came_from(tmp_path):
     for name, type_ in (("a", pa.int32()), ("b", pa.int64()), ("c", pa.uint64())):
         WRITERS["parquet"](pa.table({"n": pa.array([1], type_)}), tmp_path / f"{name}.parquet")
     files = list_inputs([str(tmp_path)]).files
@@ -124,7 +124,7 @@ def test_a_type_that_came_from_a_later_file_is_told_of_that_file(tmp_path):
         source_for("parquet").infer(files, SourceOptions())
 
 
-def test_numbers_beyond_their_type_are_told_where_pandas_is_not_installed(tmp_path):
+def test_numbers_beyond_their_type_are_an_error_without_pandas(tmp_path):
     path = tmp_path / "a.parquet"
     WRITERS["parquet"](pa.table({"n": [1, 1 << 40]}), path)
     code = (

@@ -34,7 +34,7 @@ SCHEMA = pa.schema(
 )
 TABLE = pa.Table.from_pylist(ROWS, SCHEMA)
 WANTED = [{"n": row["n"], "s/x": row["s"]["x"]} for row in ROWS]
-UNFIT = ("bad", "s/bad", "m")
+UNSTORABLE = ("bad", "s/bad", "m")
 
 
 def write_json(path: Path, rows: list[dict], *, is_array: bool) -> None:
@@ -87,7 +87,7 @@ def read(path: Path, format_: str, **options):
 @pytest.mark.parametrize("format_", WRITERS)
 def test_what_no_example_can_hold_is_left_out(tmp_path, format_):
     WRITERS[format_](tmp_path / "a")
-    _, rows = read(tmp_path / "a", format_, drop_columns=(*UNFIT, *(["w"] if format_ == "avro" else [])))
+    _, rows = read(tmp_path / "a", format_, drop_columns=(*UNSTORABLE, *(["w"] if format_ == "avro" else [])))
     assert rows == WANTED
 
 
@@ -127,7 +127,7 @@ def test_nothing_left_is_refused(tmp_path):
 def test_all_parquet_says_of_the_rest_still_counts(tmp_path):
     pq.write_table(TABLE, tmp_path / "a")
     source, files = source_for("parquet"), list_inputs([str(tmp_path / "a")]).files
-    (n, _) = source.infer(files, SourceOptions(drop_columns=UNFIT))
+    (n, _) = source.infer(files, SourceOptions(drop_columns=UNSTORABLE))
     assert not n.nullable
 
 

@@ -99,6 +99,6 @@ def test_a_file_that_changes_the_type_of_a_column_is_named(tmp_path):
     write(tmp_path, "x,y\n3,1.5\n0.1234567,2\n", "b.csv")
     files = list_inputs((str(tmp_path),), SourceOptions()).files
     notes = CsvSource().notes(files, SourceOptions(format="csv", has_header=True))
-    told = [note for note in notes if "as in the first rows" in note]
-    assert len(told) == 1
-    assert "column 'x' is float64, and not int64 as in the first rows, because of '0.1234567' in b.csv" in told[0]
+    type_notes = [note for note in notes if "as in the first rows" in note]
+    assert len(type_notes) == 1
+    assert "column 'x' is float64, and not int64 as in the first rows, because of '0.1234567' in b.csv" in type_notes[0]

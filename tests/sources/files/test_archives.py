@@ -222,7 +222,7 @@ def test_any_members_come_back(tmp_path_factory, members, name, start):
                 assert read_exactly(stream, 10_000) == content[start:]
 
 
-def test_webdatasets_are_told_from_folders(tmp_path):
+def test_webdatasets_are_distinguished_from_folders(tmp_path):
     def num_files(*names):
         return len(list_inputs([str(write(tmp_path, "a.tar", tar_of([(n, b"x") for n in names])))]).files)
 

@@ -167,7 +167,7 @@ def test_damaged_archives_are_listed_where_that_is_tolerated(tmp_path):
     assert "cut off" in reason
 
 
-def test_an_archive_that_changes_is_told(tmp_path):
+def test_an_archive_that_changes_is_an_error(tmp_path):
     path = write(tmp_path, "a.zip", zip_of(TABLES))
     files = list_inputs([str(path)]).files
     source, options = choose_source(files, SourceOptions()), SourceOptions()

@@ -198,7 +198,7 @@ def test_an_element_beyond_the_limit_damages_the_file(tmp_path):
         assert len(read(path, features, source, max_record_bytes=5100)[1]) == 2
 
 
-def test_damaged_files_do_not_keep_others_from_being_understood(tmp_path):
+def test_damaged_files_do_not_keep_others_from_being_inspected(tmp_path):
     write(tmp_path, '[{"a":1}, {"a":', "1.json")
     write(tmp_path, '[{"a":1}]', "2.json")
     files = list_inputs([str(tmp_path)]).files
@@ -274,7 +274,7 @@ def test_any_text_reads_as_json_reads_it_or_is_refused(tmp_path, text, block_byt
 
 
 @pytest.mark.full
-def test_random_damage_is_told_or_counted(tmp_path):
+def test_random_damage_is_an_error_or_counted(tmp_path):
     rng = random.Random(4)
     objects = [{"i": i, "s": f"t{i}", "l": [i], "n": {"x": "y"}} for i in range(12)]
     whole = json.dumps(objects, indent=1).encode()

@@ -53,9 +53,9 @@ def test_what_fits_no_type_is_json(tmp_path, values, notes):
     types, rows = read(path)
     assert types == {"n": "int64", "a": "json"}
     assert [None if row["a"] is None else json.loads(row["a"]) for row in rows] == values
-    told = " ".join(JsonLinesSource().notes(list_inputs([str(path)]).files, SourceOptions()))
-    assert all(note in told for note in notes)
-    assert bool(told) == bool(notes)
+    note_text = " ".join(JsonLinesSource().notes(list_inputs([str(path)]).files, SourceOptions()))
+    assert all(note in note_text for note in notes)
+    assert bool(note_text) == bool(notes)
 
 
 def test_several_maps_stand_in_the_order_of_their_keys(tmp_path):
@@ -154,7 +154,7 @@ def test_allowed_duplicates_read_as_pythons_json_module_reads_them(tmp_path, obj
 
 
 @pytest.mark.parametrize("num_usual", [1, 500])
-def test_files_whose_keys_hold_other_types_are_told_of(tmp_path, num_usual):
+def test_files_whose_keys_hold_other_types_get_a_note(tmp_path, num_usual):
     paths = [
         write(tmp_path, '{"x": 1, "y": "a"}\n' * num_usual, "a.jsonl"),
         write(tmp_path, '{"x": "one", "y": "b"}\n' * 3, "b.jsonl"),
@@ -162,9 +162,9 @@ def test_files_whose_keys_hold_other_types_are_told_of(tmp_path, num_usual):
     types, rows = read(*paths)
     assert types == {"x": "json", "y": "string"}
     assert {row["x"] for row in rows} == {"1", '"one"'}
-    (told,) = JsonLinesSource().notes(list_inputs([str(path) for path in paths]).files, SourceOptions())
-    assert "column 'x' has both int values and string values" in told
-    assert "int 1 in a.jsonl, line 1, string 'one' in b.jsonl, line 1" in told
+    (note_text,) = JsonLinesSource().notes(list_inputs([str(path) for path in paths]).files, SourceOptions())
+    assert "column 'x' has both int values and string values" in note_text
+    assert "int 1 in a.jsonl, line 1, string 'one' in b.jsonl, line 1" in note_text
 
 
 def test_keys_that_some_files_lack_are_null_there(tmp_path):

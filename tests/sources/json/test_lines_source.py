@@ -98,7 +98,7 @@ def test_bytes_that_are_no_utf8_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("content", ['[{"a":1},{"a":2}]', '\ufeff[\n{"a":1},\n{"a":2}\n]'])
-def test_a_json_array_is_told_apart(tmp_path, content):
+def test_a_json_array_is_recognized(tmp_path, content):
     message = fails(write(tmp_path, content))
     assert "JSON array" in message
     assert "one object a line" in message

@@ -117,7 +117,7 @@ def test_record_that_is_too_large(tmp_path, pack):
     assert [len(r["s"]) for r in rows] == [1, 50_000, 1]
 
 
-UNFIT = [
+BAD_RECORDS = [
     (example(n=1.5, s="a"), "expected int64 values, got float values"),
     (example(n=[1, 2], s="a"), "expected int64, got 2 values"),
     (example(s="a"), "'n' is absent"),
@@ -132,7 +132,7 @@ UNFIT = [
 ]
 
 
-@pytest.mark.parametrize(("record", "why"), UNFIT)
+@pytest.mark.parametrize(("record", "why"), BAD_RECORDS)
 def test_records_that_do_not_fit(tmp_path, record, why):
     good = [example(n=i, s="é") for i in range(4)]
     files = list_inputs([str(write(tmp_path, good))]).files

@@ -181,6 +181,6 @@ def test_a_feature_that_gets_a_value_behind_the_head_is_refused_and_not_lost(tmp
     assert "feature 'x' is no column" in rejected[0].reason
 
 
-def test_kinds_of_messages_are_still_told_apart():
+def test_kinds_of_messages_are_still_distinguished():
     assert kind_of(sequence({}, s=[])) == "sequence"
     assert kind_of(example(a=1)) == "example"

@@ -69,8 +69,8 @@ def test_features_that_are_never_filled_are_noted(tmp_path):
         write(tmp_path, [sequence({"a": 1}, steps=[])], "c"),
     ]
     notes = TfrecordSource().notes(list_inputs([str(p) for p in paths]).files, SourceOptions())
-    told = [n for n in notes if n.endswith("is empty in all records looked at and is left out")]
-    assert [n.split()[1] for n in told] == ["'never'", "'steps'"]
+    left_out = [n for n in notes if n.endswith("is empty in all records looked at and is left out")]
+    assert [n.split()[1] for n in left_out] == ["'never'", "'steps'"]
 
 
 def test_media_types(tmp_path):

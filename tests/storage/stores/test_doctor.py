@@ -138,13 +138,13 @@ def test_the_command_says_it_and_ends_with_1(behind, tmp_path):
     with proxied(behind.upstream, IgnoresConditions()) as address:
         url = f"{behind(address)}/{tmp_path.name}"
         done = run("doctor", url, "--rounds", "5")
-        told = run("doctor", url, "--rounds", "5", "--json")
+        as_json = run("doctor", url, "--rounds", "5", "--json")
     assert (done.returncode, done.stderr) == (1, "")
     assert "Two writers both got the answer that they had won: concurrent conversions to one place" in done.stdout
     assert "one at a time" in done.stdout or "only one conversion at a time" in done.stdout
     assert "is removed again." in done.stdout
-    assert told.returncode == 1
-    document = json.loads(told.stdout)
+    assert as_json.returncode == 1
+    document = json.loads(as_json.stdout)
     findings = {f["promise"]: f for f in document["store"]["findings"]}
     assert findings["exclusive_create"]["state"] == "broken"
     assert findings["exclusive_create"]["num_trials"] == 5

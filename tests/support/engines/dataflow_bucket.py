@@ -33,9 +33,9 @@ class Bucket:
 
     def command(self, *options, flags=(), poll="0.1"):
         own = [sys.executable, "-m", "shardkit", "convert", self.raw, self.out]
-        told = ("--runner", "dataflow", *PLACE, "--temp-location", self.temp, "--engine-option", f"poll-seconds={poll}")
+        base = ("--runner", "dataflow", *PLACE, "--temp-location", self.temp, "--engine-option", f"poll-seconds={poll}")
         endpoint = (f"--dataflow_endpoint={self.service.endpoint}", "--no_auth")
-        return [*own, *told, *map(str, options), "--", *endpoint, *flags]
+        return [*own, *base, *map(str, options), "--", *endpoint, *flags]
 
     @property
     def environment(self):

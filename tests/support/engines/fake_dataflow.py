@@ -142,14 +142,14 @@ class FakeDataflow:
         self.states = ["JOB_STATE_PENDING", "JOB_STATE_RUNNING"]
 
         def run() -> None:
-            told = self.folder / "counters.json"
+            file = self.folder / "counters.json"
             script = Path(__file__).with_name("run_staged.py")
             done = subprocess.run(
-                [sys.executable, str(script), str(staged), str(told)], capture_output=True, text=True, check=False
+                [sys.executable, str(script), str(staged), str(file)], capture_output=True, text=True, check=False
             )
             with self._lock:
                 if done.returncode == 0:
-                    self.counters = {name: (value, value) for name, value in json.loads(told.read_text()).items()}
+                    self.counters = {name: (value, value) for name, value in json.loads(file.read_text()).items()}
                     self.states = ["JOB_STATE_RUNNING", "JOB_STATE_DONE"]
                 else:
                     self.messages = [done.stderr]

@@ -11,7 +11,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 
-def main(staged: str, told: str) -> None:
+def main(staged: str, counters_path: str) -> None:
     pipeline = beam_runner_api_pb2.Pipeline.FromString(Path(staged).read_bytes())
     for environment in pipeline.components.environments.values():
         environment.urn = python_urns.EMBEDDED_PYTHON
@@ -22,7 +22,7 @@ def main(staged: str, told: str) -> None:
     found: dict[str, int] = {}
     for counter in result.metrics().query(MetricsFilter().with_namespace("shardkit"))["counters"]:
         found[counter.key.metric.name] = found.get(counter.key.metric.name, 0) + counter.committed
-    Path(told).write_text(json.dumps(found))
+    Path(counters_path).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def _metadata(folder: Path, suffix: str) -> list[Row]:
     return rows
 
 
-def _kaggle_pictures(folder: Path) -> list[Row]:
+def _kaggle_images(folder: Path) -> list[Row]:
     rows, lines = [], ["image_id,healthy,rust"]
     for index in range(5):
         data = write(folder / "train" / f"leaf_{index}.jpg", picture(index))
@@ -164,17 +164,17 @@ def _parquet_of_hugging_face(folder: Path) -> list[Row]:
         }
     }
     for split, number in (("train", 4), ("test", 2)):
-        pictures = [picture(i + 10 * (split == "test"), form="PNG") for i in range(number)]
+        image_files = [picture(i + 10 * (split == "test"), form="PNG") for i in range(number)]
         schema = pa.schema(
             [("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])), ("label", pa.int64())],
             metadata={"huggingface": json.dumps(info)},
         )
-        values = [{"bytes": data, "path": f"{i}.png"} for i, data in enumerate(pictures)]
+        values = [{"bytes": data, "path": f"{i}.png"} for i, data in enumerate(image_files)]
         table = pa.table([pa.array(values, schema.field(0).type), [i % 2 for i in range(number)]], schema=schema)
         buffer = io.BytesIO()
         pq.write_table(table, buffer)
         write(folder / "data" / f"{split}-00000-of-00001.parquet", buffer.getvalue())
-        rows += [(split, data, _NAMES[i % 2]) for i, data in enumerate(pictures)]
+        rows += [(split, data, _NAMES[i % 2]) for i, data in enumerate(image_files)]
     return rows
 
 
@@ -338,7 +338,7 @@ ANNOTATED = (
     Case("Hugging Face, metadata.csv", lambda f: _metadata(f, "csv"), label=("caption", "age")),
     Case("Hugging Face, metadata.jsonl", lambda f: _metadata(f, "jsonl"), label=("caption", "age")),
     Case("Hugging Face, Parquet of pictures", _parquet_of_hugging_face),
-    Case("Kaggle, train.csv beside train/", _kaggle_pictures, label=("healthy", "rust")),
+    Case("Kaggle, train.csv beside train/", _kaggle_images, label=("healthy", "rust")),
     Case("train.csv and test.csv with labels", lambda f: _tables_of_splits(f, True), label=("label",)),
     Case("a table of each split, one folder", lambda f: _tables_of_splits(f, False), label=("label",)),
     Case("COCO, a document of each split", _coco_of_splits, label=_BOX_LABEL),

@@ -21,7 +21,7 @@ EVERY = 10
 
 folder, num_steps, step_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 end_with_supervisor()
-cluster, seat = cluster_from_environment(os.environ), own_identity(os.environ)
+cluster, identity = cluster_from_environment(os.environ), own_identity(os.environ)
 heartbeat = Heartbeat.from_environment(os.environ)
 
 import tensorflow as tf  # noqa: E402
@@ -53,6 +53,6 @@ with leaving_when_peers_are_lost(cluster):
             new.write_text(json.dumps([step, total]))
             new.replace(kept)
         note = folder / f"at-{cluster.index}"
-        note.write_text(json.dumps([seat.generation, step, os.getpid(), time.monotonic()]))
+        note.write_text(json.dumps([identity.generation, step, os.getpid(), time.monotonic()]))
         time.sleep(step_s)
 print(f"worker {cluster.index} has {total}", flush=True)

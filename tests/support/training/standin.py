@@ -22,13 +22,13 @@ CHECKPOINT_EVERY = 5
 def main():
     folder, num_steps, step_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     end_with_supervisor()
-    seat, cluster = own_identity(os.environ), cluster_from_environment(os.environ)
+    identity, cluster = own_identity(os.environ), cluster_from_environment(os.environ)
     heartbeat = Heartbeat.from_environment(os.environ)
     asked = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: asked.append(number))
     plan = json.loads((folder / "mishaps.json").read_text()) if (folder / "mishaps.json").exists() else {}
-    at, mishap = plan.get(f"{seat.generation}-{cluster.index}", (None, None))
+    at, mishap = plan.get(f"{identity.generation}-{cluster.index}", (None, None))
     checkpoint = folder / "checkpoint"
     step = int(checkpoint.read_text()) if "--resume" in sys.argv and checkpoint.exists() else 0
     note = {"pid": os.getpid(), "started": time.monotonic(), "from": step, "of": cluster.num_workers}
@@ -41,8 +41,8 @@ def main():
         if at == step:
             suffer(mishap, heartbeat, folder)
         time.sleep(step_s)
-        report(folder, seat.generation, cluster.index, step)
-        while not asked and not all(is_at(folder, seat.generation, i, step) for i in range(cluster.num_workers)):
+        report(folder, identity.generation, cluster.index, step)
+        while not asked and not all(is_at(folder, identity.generation, i, step) for i in range(cluster.num_workers)):
             time.sleep(0.002)
         if asked:
             if cluster.is_chief:

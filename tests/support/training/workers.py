@@ -59,8 +59,8 @@ def start_processes(count: int | None, command: Sequence[str], *, folder: Path) 
     started = []
     for index in range(count):
         config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        seat = WorkerIdentity(index=index, generation=0, heartbeat=str(folder / f"heartbeat-{index}"))
-        environment = clean | {"TF_CONFIG": json.dumps(config), WORKER_IDENTITY: seat.to_text()}
+        identity = WorkerIdentity(index=index, generation=0, heartbeat=str(folder / f"heartbeat-{index}"))
+        environment = clean | {"TF_CONFIG": json.dumps(config), WORKER_IDENTITY: identity.to_text()}
         started.append(_start(command, environment))
     return started
 

@@ -85,7 +85,7 @@ def test_an_error_is_the_same_on_the_other_side() -> None:
 
     with pytest.raises(ValueError, match="oops") as raised:
         UnitSource(fail, nullcontext)(np.int64(0))
-    told = error_of_worker(RuntimeError(f"{{function}} {raised.value}\n\t [[node PyFunc]]"))
-    assert told is not None
-    assert told.to_dict() == error.to_dict()
+    received = error_of_worker(RuntimeError(f"{{function}} {raised.value}\n\t [[node PyFunc]]"))
+    assert received is not None
+    assert received.to_dict() == error.to_dict()
     assert error_of_worker(RuntimeError("another one")) is None

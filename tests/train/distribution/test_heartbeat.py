@@ -90,7 +90,7 @@ def test_a_sign_that_is_being_written_is_read_the_next_time(tmp_path) -> None:
     assert watch.pulse.step == 1
 
 
-def test_nobody_is_told_where_there_is_no_supervisor() -> None:
+def test_without_a_supervisor_a_heartbeat_does_nothing() -> None:
     heartbeat = Heartbeat.from_environment({})
     with heartbeat.busy("evaluation", 1.0):
         heartbeat.beat(1)

@@ -165,7 +165,7 @@ def test_a_port_in_use_is_named(ports, shares) -> None:
 
 
 @pytest.mark.full
-def test_workers_of_different_runs_are_told_what_differs(ports, guest) -> None:
+def test_workers_of_different_runs_report_what_differs(ports, guest) -> None:
     addresses = ports.addresses[:2]
     first = guest(addresses, 0, identity={"--seed": "0", "--learning-rate": "0.1"})
     second = guest(addresses, 1, identity={"--seed": "0", "--learning-rate": "0.2"})
@@ -176,7 +176,7 @@ def test_workers_of_different_runs_are_told_what_differs(ports, guest) -> None:
 
 
 @pytest.mark.full
-def test_clusters_of_different_sizes_are_told_so(ports, guest) -> None:
+def test_clusters_of_different_sizes_are_refused(ports, guest) -> None:
     first, second = guest(ports.addresses, 0), guest(ports.addresses[:2], 1)
     (code_1, _, err_1), (code_2, _, err_2) = finish(first), finish(second)
     assert (code_1, code_2) == (2, 2), err_1 + err_2

@@ -203,7 +203,7 @@ def test_those_that_lost_the_chief_start_again_together(index, step) -> None:
     assert isinstance(decide(state, WorkerEnded(2 + index, EXIT_PEER_LOST, step))[1], Restart)
 
 
-def test_a_cause_is_told_before_what_it_caused() -> None:
+def test_causes_are_reported_before_their_effects() -> None:
     lost, killed, wrong = WorkerEnded(0, EXIT_PEER_LOST), WorkerEnded(1, -9), WorkerEnded(2, 2)
     froze, asked = WorkerFroze(3, 9.0, "training"), Signalled(15)
     assert causes_first([lost, froze, killed, wrong, asked]) == [asked, wrong, killed, froze, lost]

@@ -135,7 +135,7 @@ def test_the_error_names_the_batch_the_input_and_the_row(dataset, tmp_path, sett
     assert set(given["key"][bad]) <= {41, 77}  # type: ignore[index]
 
 
-def test_the_stock_reader_names_them_too(dataset, tmp_path, settings) -> None:
+def test_the_tfdata_reader_names_them_too(dataset, tmp_path, settings) -> None:
     with pytest.raises(UsageError, match=r"of 12 of epoch 1: .* no numbers: 'x' in row.*--reader shardkit"):
         train(dataset, tmp_path / "run", reader="tfdata", **settings)
 

@@ -37,7 +37,7 @@ def test_bytes_are_pixels_and_other_numbers_are_scaled() -> None:
     assert prepare_pixels(wide, own, 8)(flat * np.nan).numpy().max() == 0
 
 
-def test_grey_pictures_are_shifted_a_little_and_never_mirrored() -> None:
+def test_grey_images_are_shifted_a_little_and_never_mirrored() -> None:
     image = np.zeros((28, 28, 1), np.float32)
     image[14, 10], image[14, 11] = 1, 2
     changed = augment_pixels(tf.constant(np.stack([image] * 400)), seeds(400)).numpy()[..., 0]
@@ -47,7 +47,7 @@ def test_grey_pictures_are_shifted_a_little_and_never_mirrored() -> None:
     np.testing.assert_array_equal(left - rows[1], np.ones(400))
 
 
-def test_pictures_in_colour_are_mirrored_half_of_the_time() -> None:
+def test_colour_images_are_mirrored_half_of_the_time() -> None:
     image = np.zeros((32, 32, 3), np.float32)
     image[16, 10], image[16, 11] = 1, 2
     changed = augment_pixels(tf.constant(np.stack([image] * 400)), seeds(400)).numpy()[..., 0]

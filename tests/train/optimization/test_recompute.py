@@ -128,8 +128,8 @@ def test_a_model_is_cut_between_its_blocks() -> None:
 def test_a_named_model_is_cut_inside() -> None:
     inputs = keras.Input([48, 48, 3])
     body = keras.applications.MobileNetV3Small(input_shape=(48, 48, 3), include_top=False, weights=None, pooling="avg")
-    told = keras.Model(inputs, layers.Dense(1)(body(inputs, training=False)))
-    assert count_cuts(told) == 1
+    explicit = keras.Model(inputs, layers.Dense(1)(body(inputs, training=False)))
+    assert count_cuts(explicit) == 1
     assert count_cuts(keras.Model(inputs, layers.Dense(1)(body(inputs)))) > 30
 
 

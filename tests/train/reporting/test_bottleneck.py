@@ -18,7 +18,7 @@ from train.reporting.metrics import EpochMetrics
 pytestmark = pytest.mark.full
 
 LOCAL = Circumstances(reader="shardkit", compression="gzip", has_images=False, reduce_in="float32", num_cores=4)
-STOCK_IMAGES = Circumstances(reader="tfdata", compression="none", has_images=True, reduce_in="bfloat16", num_cores=1)
+TFDATA_IMAGES = Circumstances(reader="tfdata", compression="none", has_images=True, reduce_in="bfloat16", num_cores=1)
 
 
 FAR = msgspec.structs.replace(LOCAL, is_remote=True)
@@ -62,9 +62,9 @@ def test_an_epoch_that_a_run_went_on_in_counts_for_the_rest_of_it() -> None:
     epochs = [line(0.0, step_ms=60), line(0.5, step_ms=1), line(0.5, step_ms=1)]
     share = mean_share(epochs, "waiting_share", first_part=0.02)
     assert share == pytest.approx((0.5 + 0.5) / (60 * 0.02 + 1 + 1))
-    verdict = find_bottleneck(epochs, LOCAL, first_part=0.02)
-    assert verdict is not None
-    assert verdict.startswith("input is the bottleneck: 31%")
+    sentence = find_bottleneck(epochs, LOCAL, first_part=0.02)
+    assert sentence is not None
+    assert sentence.startswith("input is the bottleneck: 31%")
 
 
 def test_slow_epochs_count_more_than_fast_ones() -> None:
@@ -72,7 +72,7 @@ def test_slow_epochs_count_more_than_fast_ones() -> None:
     assert mean_share(epochs, "waiting_share") == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize("found", [LOCAL, STOCK_IMAGES, FAR, KEPT, SEVERAL, AVERAGING])
+@pytest.mark.parametrize("found", [LOCAL, TFDATA_IMAGES, FAR, KEPT, SEVERAL, AVERAGING])
 @pytest.mark.parametrize("epoch", [line(0.9), line(0.1, 0.8)])
 def test_advice_is_made_of_options_that_exist_and_change_something(epoch, found) -> None:
     text = find_bottleneck([epoch], found)
@@ -88,7 +88,7 @@ def test_advice_is_made_of_options_that_exist_and_change_something(epoch, found)
 
 @pytest.mark.parametrize(
     ("found", "advised"),
-    [(LOCAL, "--cache memory"), (FAR, "--cache disk"), (KEPT, None), (STOCK_IMAGES, None)],
+    [(LOCAL, "--cache memory"), (FAR, "--cache disk"), (KEPT, None), (TFDATA_IMAGES, None)],
 )
 def test_examples_that_are_read_again_and_again_can_be_kept(found, advised) -> None:
     text = find_bottleneck([line(0.9)], found)
@@ -124,19 +124,19 @@ def test_averages_are_advised_only_where_they_are_accepted(asked, num_replicas, 
     assert can_sync(options, num_replicas, num_workers) == expected
 
 
-def test_a_run_ends_with_a_verdict_on_what_its_log_says(write, tmp_path) -> None:
+def test_a_run_ends_with_the_bottleneck_that_its_log_shows(write, tmp_path) -> None:
     reporter = Recorder()
     lines = train(write(TABLE, {"train": table(100)}), tmp_path / "run", reporter, epochs=2, global_batch_size=10)
-    (verdict,) = [text for text in reporter.texts if text.startswith("verdict     ")]
+    (sentence,) = [text for text in reporter.texts if text.startswith("verdict     ")]
     waiting = mean_share(lines, "waiting_share")
     assert waiting is not None
     if waiting > TOLERABLE_SHARE:
-        assert f"{waiting:.0%} of the time the device waits for examples" in verdict
+        assert f"{waiting:.0%} of the time the device waits for examples" in sentence
     else:
-        assert f"the device is the bottleneck, as it should be: it computes {1 - waiting:.0%}" in verdict
+        assert f"the device is the bottleneck, as it should be: it computes {1 - waiting:.0%}" in sentence
 
 
-def test_nobody_is_told_to_keep_what_is_read_once() -> None:
+def test_a_cache_is_not_advised_for_one_epoch() -> None:
     once = find_bottleneck([line(0.3)], msgspec.structs.replace(LOCAL, num_epochs=1))
     assert once is not None
     assert "--cache" not in once

@@ -29,7 +29,7 @@ def metric(name, value, step="s1", *, namespace=NAMESPACE, origin="user", **cont
 
 @given(tentative=VALUES, committed=VALUES, other=VALUES)
 def test_steps_are_added_up_and_the_larger_of_two_values_counts(tentative, committed, other):
-    told = [
+    job_metrics = [
         metric("num_rows", float(tentative), tentative="true"),
         metric("num_rows", float(committed)),
         metric("num_rows", float(other), "s2"),
@@ -37,10 +37,10 @@ def test_steps_are_added_up_and_the_larger_of_two_values_counts(tentative, commi
         metric("num_rows", 7.0, origin="dataflow/v1b3"),
         metric("num_rows", None, "s3"),
     ]
-    totals, planned = totals_of(counters_of(told))
+    totals, planned = totals_of(counters_of(job_metrics))
     assert totals == Totals(num_rows=max(tentative, committed) + other)
     assert planned is None
-    assert totals_of(counters_of([*told, metric(PLANNED, 5.0)]))[1] == 5
+    assert totals_of(counters_of([*job_metrics, metric(PLANNED, 5.0)]))[1] == 5
 
 
 @given(st.floats(0.01, 600), st.integers(0, 10**6))

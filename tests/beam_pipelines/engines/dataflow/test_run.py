@@ -216,7 +216,7 @@ def test_what_the_workers_counted_is_shown_as_of_any_conversion(bucket, service)
     finish(leader, process)
 
 
-def test_a_service_that_takes_calls_and_never_answers_is_told_of(bucket, service):
+def test_a_service_that_takes_calls_and_never_answers_is_reported(bucket, service):
     process = bucket.start(*IMAGE, "--engine-option", "lost-minutes=0.05")
     wait_until(lambda: service.num_looks > 2)
     service.answers.clear()
@@ -268,7 +268,7 @@ def test_a_job_that_stands_still_is_cancelled(bucket, service):
     assert service.cancelled == [JOB]
 
 
-def test_a_dry_run_shows_all_that_would_be_told_and_why(bucket, service, own_wheel):
+def test_a_dry_run_shows_all_settings_of_the_job_and_why(bucket, service, own_wheel):
     refused = bucket.run("--dry-run")
     assert refused.returncode == 2
     assert "pip wheel --no-deps" in one_line(refused.stderr)

@@ -80,7 +80,7 @@ def as_beam_sees(*values, typed=()):
     return PipelineOptions(beam_flags(DATAFLOW, chosen(*values), typed)).get_all_options()
 
 
-def test_a_job_is_told_what_suits_it():
+def test_a_job_gets_suitable_settings():
     seen = as_beam_sees()
     assert (seen["runner"], seen["project"], seen["region"]) == ("DataflowRunner", "my-project", "europe-west1")
     assert (seen["temp_location"], seen["save_main_session"]) == ("gs://bucket/tmp", False)
@@ -93,7 +93,7 @@ def test_a_job_is_told_what_suits_it():
     assert "shardkit-dataset=flights-2013" in seen["labels"]
 
 
-def test_it_is_told_what_the_user_says():
+def test_settings_of_the_user_win():
     seen = as_beam_sees(
         ("public-ips", "no"),
         ("flexrs", "cost"),
@@ -130,7 +130,7 @@ def test_the_cap_of_workers_follows_the_work(num_input_splits):
         (("labels", "team=" + "x" * 64), "is no label"),
     ],
 )
-def test_what_beam_would_not_understand_is_refused(value, message):
+def test_values_that_beam_cannot_parse_are_refused(value, message):
     with pytest.raises(UsageError, match=message):
         check_values(chosen(value))
 
@@ -286,7 +286,7 @@ def test_a_wheel_without_the_kernel_is_refused(tmp_path):
         ("--region=europe-west1", None),
     ],
 )
-def test_flags_that_a_job_cannot_be_told_are_refused_before_anything_is_read(flag, message):
+def test_flags_that_a_job_cannot_take_are_refused_before_anything_is_read(flag, message):
     found = refused_flag((flag,), has_image=False)
     assert found is None if message is None else re.search(message, str(found))
 

@@ -1,6 +1,6 @@
 """Renders what a command prints as a picture, as that in the README was.
 
-    python examples/pictures/render.py inspect.svg shardkit inspect flights
+    python examples/screenshots/render.py inspect.svg shardkit inspect flights
 
 The picture is as wide as a terminal of 104 columns.
 """
