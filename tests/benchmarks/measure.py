@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import math
 import platform
+import shutil
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -105,6 +107,15 @@ def version_of(package: str) -> str:
 def is_installed(module: str) -> bool:
     """Whether a top-level module can be imported here."""
     return importlib.util.find_spec(module) is not None
+
+
+def shardkit_command() -> str:
+    """Returns the installed command, that of this environment first."""
+    beside = Path(sys.executable).parent / "shardkit"
+    found = str(beside) if beside.exists() else shutil.which("shardkit")
+    if found is None:
+        raise SystemExit("the command shardkit is not installed")
+    return found
 
 
 def _outcome(check: Check) -> str:

@@ -3,8 +3,6 @@
 import gzip
 import re
 import struct
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from shardkit.encoding.tfrecord import frame
 from shardkit.errors import DamageError
 from shardkit.features import make_feature
 from shardkit.testing import write_dataset
+from tests.support.commands import run_shardkit
 
 pytestmark = pytest.mark.full
 
@@ -35,8 +34,7 @@ def write(path: Path, first: int, count: int, pack=bytes) -> Path:
 
 
 def run(*args, **settings):
-    command = [sys.executable, "-m", "shardkit", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **settings)
+    done = run_shardkit(*args, timeout=120, **settings)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from shardkit.sources.base import SourceOptions
+from tests.support.files.webdataset_makers import npy
 
 NUM_ROWS = 40
 
@@ -181,12 +182,6 @@ def _zip(compression: int) -> bytes:
     return sink.getvalue()
 
 
-def _npy(array: np.ndarray) -> bytes:
-    sink = io.BytesIO()
-    np.save(sink, array)
-    return sink.getvalue()
-
-
 def _npz() -> bytes:
     sink = io.BytesIO()
     np.savez_compressed(sink, a=np.arange(NUM_ROWS), b=np.ones((NUM_ROWS, 3), np.float32))
@@ -306,8 +301,8 @@ def _numpy_files() -> tuple[SourceFile, ...]:
         return len(np.load(io.BytesIO(content)))
 
     return (
-        SourceFile("a.npy", _npy(np.arange(NUM_ROWS * 4, dtype=np.int32).reshape(NUM_ROWS, 4)), counts),
-        SourceFile("b.npy", _npy(np.array([f"w{i}" for i in range(NUM_ROWS)])), counts),
+        SourceFile("a.npy", npy(np.arange(NUM_ROWS * 4, dtype=np.int32).reshape(NUM_ROWS, 4)), counts),
+        SourceFile("b.npy", npy(np.array([f"w{i}" for i in range(NUM_ROWS)])), counts),
         SourceFile("a.npz", _npz()),
     )
 

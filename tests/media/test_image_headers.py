@@ -17,7 +17,8 @@ from PIL import Image
 from shardkit.file_types import image_type_of
 from shardkit.media.image_headers import ImageHeaderError, pillow_header, plain_jpeg_header, read_header
 from tests.support.examples import draws
-from tests.support.files.image_makers import encoded, fails, read, write
+from tests.support.files.image_makers import encoded, fails, read
+from tests.support.files.source_makers import write_file
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_channels(mode, format_, settings, channels):
 
 @pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
 def test_images_cut_off_in_the_header(tmp_path, format_):
-    write(tmp_path, f"a/1.{format_.lower()}", encoded("RGB", format_)[:17])
+    write_file(tmp_path, encoded("RGB", format_)[:17], f"a/1.{format_.lower()}")
     assert "cut off" in fails(tmp_path)
 
 
@@ -100,11 +101,11 @@ def test_an_animation_that_is_cut_off_behind_its_first_frame_is_refused():
 
 
 def test_plain_and_wide_pnm(tmp_path):
-    write(tmp_path, "a/1.pgm", b"P2\n# noise\n3 2\n9\n0 1 2\n3 4 5\n")
-    write(tmp_path, "b/2.pgm", b"P5 2 2 65535\n" + bytes(8))
+    write_file(tmp_path, b"P2\n# noise\n3 2\n9\n0 1 2\n3 4 5\n", "a/1.pgm")
+    write_file(tmp_path, b"P5 2 2 65535\n" + bytes(8), "b/2.pgm")
     _, rows = read(tmp_path)
     assert [(r["width"], r["height"], r["channels"]) for r in rows] == [(3, 2, 1), (2, 2, 1)]
-    write(tmp_path, "a/1.pgm", b"P2 3 2 9\n0 1 2\n3")
+    write_file(tmp_path, b"P2 3 2 9\n0 1 2\n3", "a/1.pgm")
     assert "cut off" in fails(tmp_path)
 
 
@@ -122,7 +123,7 @@ def png_of(width: int, height: int) -> bytes:
 
 
 def test_more_pixels_than_allowed(tmp_path):
-    write(tmp_path, "a/1.png", png_of(20_000, 20_000))
+    write_file(tmp_path, png_of(20_000, 20_000), "a/1.png")
     assert "20000x20000 is more than the 64,000,000 pixels that --max-pixels allows" in fails(tmp_path)
     _, rows = read(tmp_path, max_pixels=400_000_000)
     assert rows[0]["width"] == 20_000

@@ -14,6 +14,7 @@ from shardkit.features import arrow_schema, make_feature
 from shardkit.reading.batch import Batch, Ragged
 from shardkit.reading.splits import Splits
 from shardkit.testing import write_dataset
+from tests.support.files.image_makers import encode
 
 
 def picture(height, width, mode="RGB"):
@@ -21,12 +22,6 @@ def picture(height, width, mode="RGB"):
     y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     pixels = np.stack([255 * x, 255 * y, 255 * (1 - x)], axis=-1).astype(np.uint8)
     return Image.fromarray(pixels).convert(mode)
-
-
-def encoded(image, format_="PNG", **settings):
-    buffer = io.BytesIO()
-    image.save(buffer, format_, **settings)
-    return buffer.getvalue()
 
 
 def batch_of(*images, present=None, mask=None):
@@ -41,19 +36,19 @@ def distance(one, other):
 
 def test_pixels_are_those_of_pillow():
     images = [picture(20, 30), picture(20, 30, "L"), picture(20, 30, "P")]
-    found = shardkit.decode_images("image")(batch_of(*(encoded(image) for image in images)))
+    found = shardkit.decode_images("image")(batch_of(*(encode(image) for image in images)))
     assert found["image"].dtype == np.uint8
     assert found["image"].shape == (3, 20, 30, 3)
     for pixels, image in zip(found["image"], images, strict=True):
         assert (pixels == np.asarray(image.convert("RGB"))).all()
     assert found["id"].tolist() == [0, 1, 2]
-    grey = shardkit.decode_images("image", mode="L")(batch_of(encoded(images[1])))["image"]
+    grey = shardkit.decode_images("image", mode="L")(batch_of(encode(images[1])))["image"]
     assert (grey[0, :, :, 0] == np.asarray(images[1])).all()
 
 
 @pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "GIF", "BMP"])
 def test_every_format_is_read(format_):
-    pixels = shardkit.decode_images("image")(batch_of(encoded(picture(40, 60), format_)))["image"]
+    pixels = shardkit.decode_images("image")(batch_of(encode(picture(40, 60), format_)))["image"]
     assert pixels.shape == (1, 40, 60, 3)
     assert distance(pixels[0], np.asarray(picture(40, 60))) < 20
 
@@ -69,7 +64,7 @@ def test_images_are_resized_as_pillow_resizes_them(fit, resample):
         "pad": lambda: ImageOps.pad(image, (40, 50), method),
     }[fit]()
     decode = shardkit.decode_images("image", size=(50, 40), fit=fit, resample=resample)
-    pixels = decode(batch_of(encoded(image), encoded(picture(50, 40))))["image"]
+    pixels = decode(batch_of(encode(image), encode(picture(50, 40))))["image"]
     assert pixels.shape == (2, 50, 40, 3)
     assert (pixels[0] == np.asarray(expected)).all()
     assert (pixels[1] == np.asarray(picture(50, 40))).all()
@@ -85,7 +80,7 @@ def test_a_jpeg_that_is_decoded_smaller_looks_the_same(fit, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     image = picture(640, 960)
-    data = encoded(image, "JPEG", exif=exif, quality=95)
+    data = encode(image, "JPEG", exif=exif, quality=95)
     upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
     expected = {
         "stretch": lambda: upright.resize((50, 70), Image.Resampling.BILINEAR),
@@ -99,13 +94,13 @@ def test_a_jpeg_that_is_decoded_smaller_looks_the_same(fit, orientation):
 def test_transparent_parts_are_white_and_16_bits_become_8():
     clear = Image.new("RGBA", (4, 3), (255, 0, 0, 0))
     deep = Image.fromarray(np.full((3, 4), 65535 // 2, np.uint16))
-    pixels = shardkit.decode_images("image")(batch_of(encoded(clear), encoded(deep)))["image"]
+    pixels = shardkit.decode_images("image")(batch_of(encode(clear), encode(deep)))["image"]
     assert (pixels[0] == 255).all()
     assert (pixels[1] == 127).all()
 
 
 def test_rows_without_an_image_are_black():
-    data = encoded(picture(6, 8))
+    data = encode(picture(6, 8))
     batch = batch_of(b"", data, b"", present=np.array([False, True, False]), mask=np.array([True, True, False]))
     for size in (None, (6, 8)):
         found = shardkit.decode_images("image", size)(batch)
@@ -117,7 +112,7 @@ def test_rows_without_an_image_are_black():
 
 
 def test_images_of_several_sizes_need_a_size():
-    batch = batch_of(encoded(picture(6, 8)), encoded(picture(6, 8)), encoded(picture(5, 8)))
+    batch = batch_of(encode(picture(6, 8)), encode(picture(6, 8)), encode(picture(5, 8)))
     with pytest.raises(UsageError) as caught:
         shardkit.decode_images("image")(batch)
     for words in ("row 0 of the batch is 6 pixels high and 8 wide", "row 2 of the batch is 5 pixels", "size=(height,"):
@@ -125,15 +120,15 @@ def test_images_of_several_sizes_need_a_size():
 
 
 def test_damage_is_named_or_becomes_black():
-    good = encoded(picture(60, 80), "JPEG")
+    good = encode(picture(60, 80), "JPEG")
     damages = {"not an image": b"hello", "cut off": good[: len(good) // 2], "more than the 99 pixels": good}
     for words, data in damages.items():
         pixels = 99 if "pixels" in words else 10**6
         with pytest.raises(BadInputError, match=words) as caught:
-            shardkit.decode_images("image", (9, 9), max_pixels=pixels)(batch_of(encoded(picture(9, 9)), data))
+            shardkit.decode_images("image", (9, 9), max_pixels=pixels)(batch_of(encode(picture(9, 9)), data))
         assert "column 'image', row 1 of the batch" in str(caught.value)
         decode = shardkit.decode_images("image", (9, 9), max_pixels=pixels, on_error="fill")
-        found = decode(batch_of(encoded(picture(9, 9)), data))
+        found = decode(batch_of(encode(picture(9, 9)), data))
         assert (found["image"][0] == np.asarray(picture(9, 9))).all()
         assert not found["image"][1].any()
         assert found.present["image"].tolist() == [True, False]
@@ -170,7 +165,7 @@ def test_columns_that_hold_no_images_are_refused():
 
 def test_images_of_a_dataset_are_decoded_in_threads(tmp_path):
     features = (make_feature("id", "int64"), make_feature("image", "bytes", media_type="image/png", nullable=True))
-    images = [None if i == 7 else encoded(picture(4 + i % 3, 5)) for i in range(40)]
+    images = [None if i == 7 else encode(picture(4 + i % 3, 5)) for i in range(40)]
     arrays = [pa.array(range(40)), pa.array(images, pa.binary())]
     rows = pa.record_batch(arrays, arrow_schema(features))
     train = Splits(write_dataset(tmp_path / "set", features, {"train": rows}, num_shards=2, block_examples=4))["train"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from shardkit.cli import main
 from shardkit.conversion.plan import save_plan
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.open import open_dataset
@@ -16,6 +17,13 @@ def run_plan(plan, num_workers=1):
         run_local(save_plan(plan), num_workers, on_lost_worker=pytest.fail)
     remove_work_folder(plan)
     return open_dataset(plan.destination)
+
+
+def convert(capfd, *arguments):
+    """Runs the command and returns its exit code and what it printed."""
+    code = main(["convert", *map(str, arguments)])
+    captured = capfd.readouterr()
+    return code, captured.out + captured.err
 
 
 def read_rows(dataset, split):

@@ -18,6 +18,7 @@ from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, 
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.pipeline import apply, plan_transforms
 from tests.support.examples import draws
+from tests.support.files.image_makers import encode
 
 FEATURES = (
     make_feature("image", "bytes", media_type="image/*", nullable=True),
@@ -27,12 +28,6 @@ FEATURES = (
     make_feature("channels", "int64"),
 )
 SPLIT = InputSplit(index=0, file_start=0, file_stop=1)
-
-
-def encoded(image, format, **settings):
-    target = io.BytesIO()
-    image.save(target, format, **settings)
-    return target.getvalue()
 
 
 def picture(mode="RGB", size=(37, 23), seed=0):
@@ -80,7 +75,7 @@ def assert_close(image, expected, limit=6.0):
 @pytest.mark.parametrize("wanted", ["jpeg", "png", None])
 def test_any_format_becomes_the_wanted_one_of_the_wanted_size(format, wanted):
     source = picture()
-    data = encoded(source, format, **({"lossless": True} if format == "WEBP" else {"quality": 95}))
+    data = encode(source, format, **({"lossless": True} if format == "WEBP" else {"quality": 95}))
     image, _ = one(data, TransformOptions(image_size=(11, 17), image_format=wanted))
     expected_format = (wanted or ("jpeg" if format == "JPEG" else "png")).upper()
     assert image.format == expected_format
@@ -90,7 +85,7 @@ def test_any_format_becomes_the_wanted_one_of_the_wanted_size(format, wanted):
 
 def test_the_resize_is_that_of_pillow_to_the_bit():
     source = picture(size=(61, 47))
-    image, _ = one(encoded(source, "PNG"), TransformOptions(image_size=(20, 30)))
+    image, _ = one(encode(source, "PNG"), TransformOptions(image_size=(20, 30)))
     assert image.tobytes() == source.resize((30, 20), Image.Resampling.BILINEAR).tobytes()
 
 
@@ -100,7 +95,7 @@ def test_images_are_turned_upright_and_say_so_no_more(orientation, format):
     exif = Image.Exif()
     exif[0x0112] = orientation
     settings = {"lossless": True} if format == "WEBP" else {"quality": 95}
-    data = encoded(picture(), format, exif=exif, **settings)
+    data = encode(picture(), format, exif=exif, **settings)
     expected = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
     image, written = one(data, TransformOptions(image_format="png"))
     assert_close(image, expected.convert("RGB"), 0.01)
@@ -116,27 +111,27 @@ def test_orientation_is_read_in_both_byte_orders(order):
         e.endian = order
     exif[0][0x0112] = 6
     exif[0][0x010F] = "a maker"
-    image, _ = one(encoded(picture(), "JPEG", exif=exif[0].tobytes()), TransformOptions(image_format="png"))
+    image, _ = one(encode(picture(), "JPEG", exif=exif[0].tobytes()), TransformOptions(image_format="png"))
     assert image.size == (23, 37)
 
 
 def test_an_image_that_is_as_wanted_keeps_its_bytes():
-    data = encoded(picture(), "JPEG")
+    data = encode(picture(), "JPEG")
     for options in (TransformOptions(image_format="jpeg"), TransformOptions(image_size=(23, 37))):
         assert one(data, options)[1] == data
-    grey = encoded(picture("L"), "PNG")
+    grey = encode(picture("L"), "PNG")
     assert one(grey, TransformOptions(image_format="png"))[1] == grey
 
 
 def test_cmyk_becomes_rgb():
-    data = encoded(picture("CMYK"), "JPEG", quality=95)
+    data = encode(picture("CMYK"), "JPEG", quality=95)
     image, _ = one(data, TransformOptions(image_format="jpeg", image_quality=95))
     assert_close(image, Image.open(io.BytesIO(data)).convert("RGB"))
 
 
 def test_a_palette_with_alpha_keeps_it_in_png_and_lies_over_white_in_jpeg():
     source = picture("RGB").quantize(16)
-    data = encoded(source, "PNG", transparency=0)
+    data = encode(source, "PNG", transparency=0)
     expected = Image.open(io.BytesIO(data)).convert("RGBA")
     assert_close(
         one(data, TransformOptions(image_format="png", image_size=(23, 37)))[0].convert("RGBA"), expected, 0.01
@@ -150,14 +145,14 @@ def test_a_palette_with_alpha_keeps_it_in_png_and_lies_over_white_in_jpeg():
 
 @pytest.mark.parametrize(("mode", "png", "jpeg"), [("LA", "LA", "L"), ("RGBA", "RGBA", "RGB"), ("1", "L", "L")])
 def test_modes_become_what_the_format_holds(mode, png, jpeg):
-    data = encoded(picture(mode), "PNG")
+    data = encode(picture(mode), "PNG")
     assert one(data, TransformOptions(image_size=(7, 5)))[0].mode == png
     assert one(data, TransformOptions(image_format="jpeg"))[0].mode == jpeg
 
 
 def test_16_bits_stay_in_png_and_are_rounded_in_jpeg():
     source = picture("I;16", size=(24, 16))
-    data = encoded(source, "PNG")
+    data = encode(source, "PNG")
     assert one(data, TransformOptions(image_format="png"))[1] == data
     resized, _ = one(data, TransformOptions(image_size=(8, 12)))
     assert resized.mode == "I;16"
@@ -178,14 +173,14 @@ def test_pixels_without_a_known_scale_are_refused_not_made_black(wanted, size):
         (wide - 30_000, "PNG holds 0 to 65,535"),
     ):
         with pytest.raises(BadInputError, match=why):
-            one(encoded(Image.fromarray(pixels), "TIFF"), options)
+            one(encode(Image.fromarray(pixels), "TIFF"), options)
 
 
 @pytest.mark.parametrize(("mode", "found"), [("1", "L"), ("L", "L"), ("LA", "LA"), ("RGBA", "RGBA"), ("CMYK", "RGB")])
 @pytest.mark.parametrize("compression", ["raw", "tiff_lzw"])
 def test_tiff_of_all_modes_becomes_png(mode, found, compression):
     source = picture(mode)
-    image, _ = one(encoded(source, "TIFF", compression=compression), TransformOptions(image_format="png"))
+    image, _ = one(encode(source, "TIFF", compression=compression), TransformOptions(image_format="png"))
     assert image.mode == found
     assert np.array_equal(np.asarray(image), np.asarray(source.convert(found)))
 
@@ -194,7 +189,7 @@ def test_tiff_of_all_modes_becomes_png(mode, found, compression):
 def test_tiff_is_always_upright(orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    data = encoded(picture(), "TIFF", exif=exif)
+    data = encode(picture(), "TIFF", exif=exif)
     with Image.open(io.BytesIO(data)) as opened:
         expected = opened.convert("RGB")
     for apply_exif in (None, False):
@@ -213,7 +208,7 @@ def test_pnm_of_16_bits_fills_the_range_of_png():
 def test_of_an_animation_the_first_frame_stays(format):
     frames = [Image.new("RGB", (20, 10), colour) for colour in ("red", "green", "blue")]
     settings = {"lossless": True} if format == "WEBP" else {}
-    data = encoded(frames[0], format, save_all=True, append_images=frames[1:], **settings)
+    data = encode(frames[0], format, save_all=True, append_images=frames[1:], **settings)
     image, _ = one(data, TransformOptions(image_format="png"))
     assert getattr(image, "n_frames", 1) == 1
     assert image.convert("RGB").getpixel((3, 3)) == (255, 0, 0)
@@ -221,15 +216,15 @@ def test_of_an_animation_the_first_frame_stays(format):
 
 def test_large_jpegs_are_decoded_small():
     source = picture(size=(1600, 1200))
-    data = encoded(source, "JPEG", quality=95)
+    data = encode(source, "JPEG", quality=95)
     image, _ = one(data, TransformOptions(image_size=(90, 120), image_quality=95))
     assert_close(image, Image.open(io.BytesIO(data)).resize((120, 90), Image.Resampling.BILINEAR), 3)
 
 
 def test_damaged_images_cost_their_row_only():
-    good = encoded(picture(), "PNG")
+    good = encode(picture(), "PNG")
     noise = Image.fromarray(np.random.default_rng(1).integers(0, 256, (40, 40, 3), dtype=np.uint8))
-    cut = encoded(noise, "PNG")
+    cut = encode(noise, "PNG")
     broken = cut[:900] + bytes(200) + cut[1100:]
     html = b"<html>404</html>"
     options = TransformOptions(image_size=(8, 8))
@@ -245,7 +240,7 @@ def test_damaged_images_cost_their_row_only():
 
 @pytest.mark.full
 def test_pixels_are_capped_before_anything_is_decoded():
-    bomb = encoded(Image.new("1", (20_000, 20_000)), "PNG")
+    bomb = encode(Image.new("1", (20_000, 20_000)), "PNG")
     with pytest.raises(BadInputError, match="20000x20000 is more than the 64,000,000 pixels"):
         run([bomb], TransformOptions(image_size=(8, 8)))
 
@@ -260,7 +255,7 @@ def test_a_row_without_an_image_keeps_its_sizes():
 def test_two_columns_of_images_are_both_written_and_sizes_left_alone():
     features = (*FEATURES, make_feature("mask", "bytes", media_type="image/png"))
     plan = plan_transforms(features, TransformOptions(image_size=(4, 6)), SourceOptions())
-    data = encoded(picture(), "PNG")
+    data = encode(picture(), "PNG")
     columns = [pa.array([v], f.arrow_type) for v, f in zip([data, 1, 9, 9, 9, data], features, strict=True)]
     batch = pa.RecordBatch.from_arrays(columns, schema=arrow_schema(features))
     files = (RawFile(path="/a", name="a", num_bytes=1, version=""),)
@@ -296,7 +291,7 @@ def test_damaged_bytes_end_as_an_image_or_a_rejected_row(seed, format):
     exif = Image.Exif()
     exif[0x0112] = rng.randrange(9)
     data = bytearray(
-        encoded(picture(seed=seed % 7), format, **({} if format in ("GIF", "BMP", "PPM") else {"exif": exif}))
+        encode(picture(seed=seed % 7), format, **({} if format in ("GIF", "BMP", "PPM") else {"exif": exif}))
     )
     for _ in range(rng.randrange(1, 6)):
         data[rng.randrange(len(data))] = rng.randrange(256)

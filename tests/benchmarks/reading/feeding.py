@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.benchmarks.measure import Check, is_installed, print_checks, print_machine, print_table
+from tests.benchmarks.measure import Check, is_installed, print_checks, print_machine, print_table, shardkit_command
 
 RECORD_BYTES = 114_660
 BATCH_SIZE = 400
@@ -67,7 +66,7 @@ def prepare(folder: Path, num_bytes: int) -> None:
             if not source.exists():
                 _write_rows(source, num_rows)
             options = ["--compression", compression, "--num-shards", str(NUM_SHARDS)]
-            command = [_shardkit(), "convert", str(source), str(target), *options]
+            command = [shardkit_command(), "convert", str(source), str(target), *options]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         (split,) = open_dataset(str(target)).manifest.splits
         assert (
@@ -102,14 +101,6 @@ def _overhead_bytes() -> int:
     batch = pa.record_batch([pa.array([bytes(RECORD_BYTES)], pa.binary())], schema=arrow_schema(features))
     _, sizes = encode_batch(batch, features)
     return int(sizes[0]) - FRAMING_BYTES - RECORD_BYTES
-
-
-def _shardkit() -> str:
-    beside = Path(sys.executable).parent / "shardkit"
-    found = str(beside) if beside.exists() else shutil.which("shardkit")
-    if found is None:
-        raise SystemExit("the command shardkit is not installed")
-    return found
 
 
 def measure_row(row: Row, location: str, num_threads: int, seconds: float) -> dict[str, Any]:

@@ -29,7 +29,15 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from tests.benchmarks.measure import Cell, Check, is_installed, print_checks, print_machine, print_table
+from tests.benchmarks.measure import (
+    Cell,
+    Check,
+    is_installed,
+    print_checks,
+    print_machine,
+    print_table,
+    shardkit_command,
+)
 
 SHARDKIT, TF_DATA = "shardkit", "tf.data"
 VARIANTS = {
@@ -106,17 +114,9 @@ def prepare(kind: Kind, folder: Path, scale: float) -> None:
         work = getattr(workloads, f"rows_of_{kind.name}")(num_rows)
         pq.write_table(workloads.pa.Table.from_batches([work.batch]), source / "rows.parquet")
     for variant, options in VARIANTS.items():
-        command = [_shardkit(), "convert", str(source), str(folder / variant), *options]
+        command = [shardkit_command(), "convert", str(source), str(folder / variant), *options]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     done.touch()
-
-
-def _shardkit() -> str:
-    beside = Path(sys.executable).parent / "shardkit"
-    found = str(beside) if beside.exists() else shutil.which("shardkit")
-    if found is None:
-        raise SystemExit("the command shardkit is not installed")
-    return found
 
 
 class Reader:

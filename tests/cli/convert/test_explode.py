@@ -11,6 +11,7 @@ import pytest
 
 import shardkit
 from shardkit.cli import main
+from tests.support.in_process import convert
 
 pytestmark = pytest.mark.full
 
@@ -20,12 +21,6 @@ ROWS = [
     for n in range(500)
 ]  # fmt: skip
 PAIRS = pa.list_(pa.list_(pa.int64(), 2))
-
-
-def convert(capfd, *args):
-    code = main(["convert", *map(str, args)])
-    captured = capfd.readouterr()
-    return code, captured.out + captured.err
 
 
 def write(folder, form):

@@ -11,19 +11,13 @@ import numpy as np
 import pytest
 
 import shardkit
-from shardkit.cli import main
 from shardkit.dataset.open import open_dataset
+from tests.support.in_process import convert
 
 pytestmark = pytest.mark.full
 
 NUM_ROWS = 12_000
 LATE = 11_500
-
-
-def convert(capfd, *args):
-    code = main(["convert", *map(str, args)])
-    captured = capfd.readouterr()
-    return code, captured.out + captured.err
 
 
 def rows_of(out, key="id"):

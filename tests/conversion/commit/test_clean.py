@@ -19,6 +19,7 @@ from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.verify.shards import verify_dataset
 from tests.support.campaign import in_campaign
+from tests.support.commands import run_shardkit
 from tests.support.examples import draws
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
@@ -36,13 +37,8 @@ def source(tmp_path_factory):
     return folder
 
 
-def shardkit(*args):
-    command = [sys.executable, "-m", "shardkit", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def convert(source, destination, *options):
-    done = shardkit("convert", source, destination, "--num-shards", "30", "--workers", "1", *options)
+    done = run_shardkit("convert", source, destination, "--num-shards", "30", "--workers", "1", *options)
     assert done.returncode == 0, done.stderr
 
 
@@ -104,21 +100,21 @@ def test_what_a_killed_conversion_left_goes_and_a_rerun_makes_the_same(tmp_path,
     # The signal is sent, not yet heeded, when the call returns.
     wait_for(process, lambda: all(p.status() == psutil.STATUS_STOPPED for p in family(process)))
     before = everything(destination)
-    alive = shardkit("clean", destination, "--older-than", "0", "--delete")
+    alive = run_shardkit("clean", destination, "--older-than", "0", "--delete")
     assert alive.returncode == 0
     assert "of a live conversion" in alive.stdout
     assert everything(destination) == before
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    young = shardkit("clean", destination, "--delete")
+    young = run_shardkit("clean", destination, "--delete")
     assert "too young" in young.stdout
     assert "ok: there is nothing to remove" in young.stdout
     wait_until_free(destination)
-    listed = shardkit("clean", destination, "--older-than", "0")
+    listed = run_shardkit("clean", destination, "--older-than", "0")
     assert "intermediate files of conversions that died" in listed.stdout
     assert "--delete does it" in listed.stdout
     assert everything(destination) == before
-    done = shardkit("clean", destination, "--older-than", "0", "--delete")
+    done = run_shardkit("clean", destination, "--older-than", "0", "--delete")
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(p.name for p in destination.iterdir()) == ["data", "manifests"]
     assert len(list((destination / "data").iterdir())) == 1
@@ -154,7 +150,7 @@ def test_a_conversion_that_holds_its_work_folder_is_left_alone(tmp_path, source)
     with work_folder(plan):
         (tmp_path / "out" / plan.data_path).mkdir(parents=True)
         (tmp_path / "out" / plan.data_path / "train-00000-of-00002.tfrecord.gz").write_bytes(b"x")
-        done = shardkit("clean", tmp_path / "out", "--older-than", "0", "--delete")
+        done = run_shardkit("clean", tmp_path / "out", "--older-than", "0", "--delete")
         assert "of a live conversion" in done.stdout
         assert "nothing to remove" in done.stdout
         assert (tmp_path / "out" / plan.data_path / "train-00000-of-00002.tfrecord.gz").exists()
@@ -202,7 +198,7 @@ def test_every_version_that_is_left_is_whole(tmp_path_factory, source, steps):
                 (destination / plan.data_path / "train-00007-of-00009.tfrecord").write_bytes(b"dead")
         elif destination.exists() and any(destination.iterdir()):
             keep = [] if argument is None else ["--keep-versions", str(argument)]
-            done = shardkit("clean", destination, "--older-than", "0", "--delete", *keep)
+            done = run_shardkit("clean", destination, "--older-than", "0", "--delete", *keep)
             assert done.returncode == 0, done.stderr
             assert not list(destination.glob("data/*/train-00007-of-00009.tfrecord"))
             assert not (destination / "work").exists()

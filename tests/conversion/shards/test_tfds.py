@@ -12,7 +12,8 @@ import pytest
 
 from shardkit.errors import UsageError
 from shardkit.transforms.options import TransformOptions
-from tests.support.files.image_makers import encoded, write
+from tests.support.files.image_makers import encoded
+from tests.support.files.source_makers import write_file
 
 
 @pytest.mark.full
@@ -62,7 +63,7 @@ def test_compressed_shards_are_refused(convert, tmp_path):
 
 def test_a_column_of_class_names_that_would_lead_out_of_the_folder_is_refused(convert, tmp_path):
     for name in ("cat/1.png", "dog/1.png"):
-        write(tmp_path / "photos", name, encoded("RGB", "PNG"))
+        write_file(tmp_path / "photos", encoded("RGB", "PNG"), name)
     hostile = TransformOptions(rename=(("label", "../../../../x"),))
     with pytest.raises(UsageError, match=r"the column '?../../../../x'?: .*Nothing was written.*--rename"):
         convert(tmp_path / "photos", compression="none", tfds=True, num_shards=1, transforms=hostile)

@@ -16,7 +16,7 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
 from shardkit.transforms.options import TransformOptions
 from tests.support.files.image_makers import encoded
-from tests.support.files.image_makers import write as write_image
+from tests.support.files.source_makers import write_file
 from tests.support.in_process import read_rows
 
 pytestmark = pytest.mark.full
@@ -173,7 +173,7 @@ def test_the_first_files_of_each_split(tmp_path, convert):
     for split in ("train", "test"):
         for name in ("cat", "dog"):
             for number in range(5):
-                write_image(tmp_path / "in" / split / name, f"{number}.png", encoded("RGB", "PNG", (3, 2)))
+                write_file(tmp_path / "in" / split / name, encoded("RGB", "PNG", (3, 2)), f"{number}.png")
     found = rows_of(convert(tmp_path / "in", limit=8, shuffle=False))
     for split in ("train", "test"):
         names = [f"cat/{number}.png" for number in range(5)] + [f"dog/{number}.png" for number in range(3)]

@@ -42,16 +42,16 @@ from tests.support.files.archive_makers import (
     rows_of,
     size_of,
     tar_of,
-    write,
     zip_of,
     zstd,
 )
+from tests.support.files.source_makers import write_file
 from tests.support.paths import DATA
 
 
 @pytest.mark.parametrize("name", PACKERS)
 def test_tables_in_an_archive_are_read_like_those_in_a_folder(tmp_path, name):
-    path = write(tmp_path, name, PACKERS[name](TABLES))
+    path = write_file(tmp_path, PACKERS[name](TABLES), name)
     listing = list_inputs([str(path)])
     rows, batches = rows_of(listing.files)
     assert sorted(rows, key=str) == sorted(EXPECTED, key=str)
@@ -64,7 +64,7 @@ def test_tables_in_an_archive_are_read_like_those_in_a_folder(tmp_path, name):
 @pytest.mark.parametrize("pack", [lambda d: parquet(0, 20)], ids=["parquet"])
 def test_parquet_in_an_archive_is_open_to_any_order_of_reading(tmp_path, name, pack):
     content = pack(None)
-    path = write(tmp_path, name, PACKERS[name]([("1.parquet", content), ("2.csv", b"a\n1\n")]))
+    path = write_file(tmp_path, PACKERS[name]([("1.parquet", content), ("2.csv", b"a\n1\n")]), name)
     (file,) = [f for f in list_inputs([str(path)]).files if f.name == "1.parquet"]
     with open_raw(file) as raw:
         assert pq.read_table(raw).num_rows == 20
@@ -79,7 +79,7 @@ def test_parquet_in_an_archive_is_open_to_any_order_of_reading(tmp_path, name, p
 @pytest.mark.parametrize("name", PACKERS)
 def test_images_in_an_archive_have_the_folders_inside_as_classes(tmp_path, name):
     members = [(f"photos/{c}/{i}.png", png((i + 1, 2))) for i in range(3) for c in ("dogs", "cats")]
-    path = write(tmp_path, name, PACKERS[name]([*members, ("photos/LICENSE.txt", b"free")]))
+    path = write_file(tmp_path, PACKERS[name]([*members, ("photos/LICENSE.txt", b"free")]), name)
     files = list_inputs([str(path)]).files
     passed = choose(files, ANY).passed_over
     assert [file.name for file in passed] == ["LICENSE.txt"]
@@ -91,8 +91,8 @@ def test_images_in_an_archive_have_the_folders_inside_as_classes(tmp_path, name)
 
 
 def test_an_archive_among_others_is_a_folder_of_its_name(tmp_path):
-    write(tmp_path, "b.zip", zip_of(TABLES))
-    write(tmp_path, "a.csv", b"a,b\n0,q\n")
+    write_file(tmp_path, zip_of(TABLES), "b.zip")
+    write_file(tmp_path, b"a,b\n0,q\n", "a.csv")
     listing = list_inputs([str(tmp_path)])
     assert [f.name for f in listing.files] == ["a.csv", "b.zip/x/a.csv", "b.zip/x/b.csv", "b.zip/y/c.csv.gz"]
     rows, _ = rows_of(listing.files)
@@ -102,21 +102,23 @@ def test_an_archive_among_others_is_a_folder_of_its_name(tmp_path):
 def test_names_do_not_depend_on_the_kind_of_archive(tmp_path):
     found = set()
     for name, pack in PACKERS.items():
-        listing = list_inputs([str(write(tmp_path, name, pack([("top/x/1.csv", b"a\n"), ("top/y/2.csv", b"a\n")])))])
+        listing = list_inputs(
+            [str(write_file(tmp_path, pack([("top/x/1.csv", b"a\n"), ("top/y/2.csv", b"a\n")]), name))]
+        )
         found.add(tuple(f.name for f in listing.files))
         assert listing.root == str(tmp_path / name / "top")
     assert found == {("x/1.csv", "y/2.csv")}
 
 
 def test_one_class_keeps_its_folder(tmp_path):
-    path = write(tmp_path, "a.zip", zip_of([("cats/1.png", png()), ("cats/2.png", png())]))
+    path = write_file(tmp_path, zip_of([("cats/1.png", png()), ("cats/2.png", png())]), "a.zip")
     rows, _ = rows_of(list_inputs([str(path)]).files)
     assert [r["filename"] for r in rows] == ["cats/1.png", "cats/2.png"]
 
 
 def test_a_compressed_tar_is_read_once_however_many_members_it_has(tmp_path, monkeypatch):
     members = [(f"{i:04}/x.png", png()) for i in reversed(range(400))]
-    path = write(tmp_path, "a.tar.gz", gzip.compress(tar_of(members)))
+    path = write_file(tmp_path, gzip.compress(tar_of(members)), "a.tar.gz")
     files = list_inputs([str(path)]).files
     assert [f.name for f in files] == [name for name, _ in members]
     num_opened = 0
@@ -143,7 +145,7 @@ def test_tables_in_a_compressed_tar_cost_few_passes_over_it(tmp_path, monkeypatc
     tables = [b"a,b\n" + b"".join(b"%d,%d\n" % (i, random_.getrandbits(60)) for i in range(4000)) for _ in range(120)]
     members = [(f"{i:03}.csv", table[: random_.randrange(20_000, len(table))]) for i, table in enumerate(tables)]
     members = [(name, table[: table.rindex(b"\n") + 1]) for name, table in members]
-    path = write(tmp_path, "a.tar.gz", gzip.compress(tar_of(members), 1))
+    path = write_file(tmp_path, gzip.compress(tar_of(members), 1), "a.tar.gz")
     num_read = 0
     real = GzipStream.read
 
@@ -173,7 +175,7 @@ def test_tables_in_a_compressed_tar_cost_few_passes_over_it(tmp_path, monkeypatc
 def test_members_are_read_in_any_order(tmp_path):
     members = [(f"{i}.csv", bytes([i]) * 1000 * i) for i in range(1, 30)]
     for name, pack in PACKERS.items():
-        files = list(list_inputs([str(write(tmp_path, name, pack(members)))], SourceOptions(format="csv")).files)
+        files = list(list_inputs([str(write_file(tmp_path, pack(members), name))], SourceOptions(format="csv")).files)
         random.Random(3).shuffle(files)
         for file in files:
             assert content_of(file) == dict(members)[file.name]
@@ -181,7 +183,7 @@ def test_members_are_read_in_any_order(tmp_path):
 
 def test_threads_do_not_disturb_each_other(tmp_path):
     members = [(f"{i}.csv", bytes([i]) * 50_000) for i in range(20)]
-    files = list_inputs([str(write(tmp_path, "a.tar.gz", PACKERS["a.tar.gz"](members)))]).files
+    files = list_inputs([str(write_file(tmp_path, PACKERS["a.tar.gz"](members), "a.tar.gz"))]).files
     wrong = []
 
     def check(own):
@@ -207,8 +209,8 @@ def test_threads_do_not_disturb_each_other(tmp_path):
 @settings(deadline=None, max_examples=draws(60))
 def test_any_members_come_back(tmp_path_factory, members, name, start):
     folder = tmp_path_factory.mktemp("archive")
-    write(folder, name, PACKERS[name](list(members.items())))
-    write(folder, "other.csv", b"a\n1\n")
+    write_file(folder, PACKERS[name](list(members.items())), name)
+    write_file(folder, b"a\n1\n", "other.csv")
     files = [f for f in list_inputs([str(folder)]).files if f.member is not None]
     assert {f.name: f.num_bytes for f in files} == {f"{name}/{n}": len(c) for n, c in members.items()}
     for file in files:
@@ -224,7 +226,7 @@ def test_any_members_come_back(tmp_path_factory, members, name, start):
 
 def test_webdatasets_are_distinguished_from_folders(tmp_path):
     def num_files(*names):
-        return len(list_inputs([str(write(tmp_path, "a.tar", tar_of([(n, b"x") for n in names])))]).files)
+        return len(list_inputs([str(write_file(tmp_path, tar_of([(n, b"x") for n in names]), "a.tar"))]).files)
 
     assert num_files("1.jpg", "1.cls", "2.jpg", "2.cls") == 1
     assert num_files("a/1.jpg", "a/1.cls", "a/2.jpg", "a/2.cls") == 1
@@ -244,7 +246,7 @@ def test_webdatasets_are_distinguished_from_folders(tmp_path):
     assert num_files("1.csv", "1.json") == 2
     path = str(tmp_path / "a.tar")
     assert len(list_inputs([path], SourceOptions(format="webdataset")).files) == 1
-    write(tmp_path, "a.tar", tar_of([("1.txt", b"x"), ("1.json", b"x")]))
+    write_file(tmp_path, tar_of([("1.txt", b"x"), ("1.json", b"x")]), "a.tar")
     assert len(list_inputs([path], SourceOptions(format="csv")).files) == 2
 
 
@@ -270,15 +272,15 @@ def test_arrays_and_databases_in_a_tar_are_read_as_they_are_in_a_zip(tmp_path):
 
 
 def test_a_tar_that_is_read_as_a_folder_says_so(tmp_path):
-    write(tmp_path, "a.tar", tar_of([("1.csv", b"a\n1\n"), ("2.csv", b"a\n1\n")]))
+    write_file(tmp_path, tar_of([("1.csv", b"a\n1\n"), ("2.csv", b"a\n1\n")]), "a.tar")
     (note,) = list_inputs([str(tmp_path)]).notes
     assert "a.tar is read as a folder of 2 files" in note
     assert "--format webdataset" in note
 
 
 def test_empty_archives_are_noted(tmp_path):
-    write(tmp_path, "a.zip", zip_of([]))
-    write(tmp_path, "b.csv", b"a\n1\n")
+    write_file(tmp_path, zip_of([]), "a.zip")
+    write_file(tmp_path, b"a\n1\n", "b.csv")
     listing = list_inputs([str(tmp_path)])
     assert listing.notes == ("a.zip is an empty archive: 0 rows",)
     assert [f.name for f in listing.files] == ["b.csv"]
@@ -292,20 +294,20 @@ def test_hidden_members_and_folders_are_passed_over(tmp_path):
             folder = tarfile.TarInfo("x/")
             folder.type = tarfile.DIRTYPE
             members[0] = (folder, b"")
-        (file,) = list_inputs([str(write(tmp_path, name, PACKERS[name](members)))]).files
+        (file,) = list_inputs([str(write_file(tmp_path, PACKERS[name](members), name))]).files
         assert file.name.endswith("1.csv")
 
 
 @pytest.mark.parametrize("name", ["model.keras", "a.docx", "a.npz"])
 def test_other_zips_are_no_archives(tmp_path, name):
-    path = write(tmp_path, name, zip_of([("a.csv", b"a\n1\n")]))
+    path = write_file(tmp_path, zip_of([("a.csv", b"a\n1\n")]), name)
     assert [f.name for f in list_inputs([str(path)]).files] == [name]
-    path = write(tmp_path, "x.zip", zip_of([("[Content_Types].xml", b"<x/>"), ("word.xml", b"")]))
+    path = write_file(tmp_path, zip_of([("[Content_Types].xml", b"<x/>"), ("word.xml", b"")]), "x.zip")
     assert [f.member for f in list_inputs([str(path)]).files] == [None]
 
 
 def test_an_archive_in_an_archive_is_not_opened(tmp_path):
-    path = write(tmp_path, "a.zip", zip_of([("b.zip", zip_of(TABLES)), ("c.csv", b"a\n1\n")]))
+    path = write_file(tmp_path, zip_of([("b.zip", zip_of(TABLES)), ("c.csv", b"a\n1\n")]), "a.zip")
     listing = list_inputs([str(path)])
     assert [f.name for f in listing.files] == ["b.zip", "c.csv"]
     with pytest.raises(UsageError, match="ZIP archive"):
@@ -319,29 +321,29 @@ def test_zip64_is_read(tmp_path, monkeypatch):
         archive.open("a.csv", "w", force_zip64=True) as out,
     ):
         out.write(b"a\n1\n")
-    files = list_inputs([str(write(tmp_path, "a.zip", buffer.getvalue()))]).files
+    files = list_inputs([str(write_file(tmp_path, buffer.getvalue(), "a.zip"))]).files
     assert rows_of(files)[0] == [{"a": 1}]
     # With this many members the standard library writes the larger form of the directory.
     monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 10)
     many = zip_of([(f"{i}.csv", b"a\n1\n") for i in range(20)], zipfile.ZIP_STORED)
     assert b"PK\x06\x06" in many
-    files = list_inputs([str(write(tmp_path, "a.zip", many))]).files
+    files = list_inputs([str(write_file(tmp_path, many, "a.zip"))]).files
     assert len(files) == 20
     end = many.index(b"PK\x06\x06")
     for offset, value in ((32, 19), (40, 5), (48, 5)):
         with pytest.raises(BadInputError):
-            list_inputs([str(write(tmp_path, "b.zip", patched(many, offset, "<Q", value, end)))])
+            list_inputs([str(write_file(tmp_path, patched(many, offset, "<Q", value, end), "b.zip"))])
 
 
 def test_what_is_only_called_an_archive_is_read_as_what_it_is(tmp_path):
     for name in ("a.zip", "a.tar"):
-        assert rows_of(list_inputs([str(write(tmp_path, name, b"a,b\n1,2\n"))]).files)[0] == [{"a": 1, "b": 2}]
+        assert rows_of(list_inputs([str(write_file(tmp_path, b"a,b\n1,2\n", name))]).files)[0] == [{"a": 1, "b": 2}]
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("pack", [gzip.compress, zstd], ids=["gzip", "zstd"])
 def test_small_content_may_shrink_to_nothing(tmp_path, pack):
-    (file,) = list_inputs([str(write(tmp_path, "a.csv.x", pack(bytes(60 * MiB))))]).files
+    (file,) = list_inputs([str(write_file(tmp_path, pack(bytes(60 * MiB)), "a.csv.x"))]).files
     assert size_of(file) == 60 * MiB
 
 

@@ -30,10 +30,10 @@ from tests.support.files.archive_makers import (
     rows_of,
     size_of,
     tar_of,
-    write,
     zip_of,
     zstd,
 )
+from tests.support.files.source_makers import write_file
 
 UNSAFE = ["../x.csv", "x/../../y.csv", "/etc/x.csv", "C:/x.csv", "x/..", "..\\x.csv", "\\\\x\\y.csv"]
 
@@ -41,7 +41,7 @@ UNSAFE = ["../x.csv", "x/../../y.csv", "/etc/x.csv", "C:/x.csv", "x/..", "..\\x.
 @pytest.mark.parametrize("unsafe", UNSAFE)
 def test_unsafe_names_are_refused(tmp_path, unsafe):
     for name, pack in PACKERS.items():
-        path = write(tmp_path, name, pack([("a.csv", b"a\n1\n"), (unsafe, b"a\n1\n"), ("b.csv", b"a\n1\n")]))
+        path = write_file(tmp_path, pack([("a.csv", b"a\n1\n"), (unsafe, b"a\n1\n"), ("b.csv", b"a\n1\n")]), name)
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(UnsafeInputError, match="unsafe member name"):
             list_inputs([str(path)])
@@ -51,7 +51,7 @@ def test_unsafe_names_are_refused(tmp_path, unsafe):
 def test_a_name_with_a_nul_is_refused(tmp_path):
     content = zip_of([("aXb.csv", b"a\n1\n")]).replace(b"aXb.csv", b"a\0b.csv")
     with pytest.raises(BadInputError, match="NUL"):
-        list_inputs([str(write(tmp_path, "a.zip", content))])
+        list_inputs([str(write_file(tmp_path, content, "a.zip"))])
 
 
 @pytest.mark.parametrize("type_", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
@@ -59,17 +59,17 @@ def test_links_and_devices_are_refused(tmp_path, type_):
     info = tarfile.TarInfo("link.csv")
     info.type, info.linkname = type_, "/etc/passwd"
     with pytest.raises(BadInputError, match="link"):
-        list_inputs([str(write(tmp_path, "a.tar", tar_of([("a.csv", b"a\n1\n"), (info, b"")])))])
+        list_inputs([str(write_file(tmp_path, tar_of([("a.csv", b"a\n1\n"), (info, b"")]), "a.tar"))])
     info = zipfile.ZipInfo("link.csv")
     info.external_attr = 0o120777 << 16
     with pytest.raises(BadInputError, match="symbolic link"):
-        list_inputs([str(write(tmp_path, "a.zip", zip_of([("a.csv", b"a\n1\n"), (info, b"/etc/passwd")])))])
+        list_inputs([str(write_file(tmp_path, zip_of([("a.csv", b"a\n1\n"), (info, b"/etc/passwd")]), "a.zip"))])
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("name", PACKERS)
 def test_names_that_come_twice_are_refused(tmp_path, name):
-    path = write(tmp_path, name, PACKERS[name]([("a.csv", b"a\n1\n"), ("a.csv", b"a\n2\n")]))
+    path = write_file(tmp_path, PACKERS[name]([("a.csv", b"a\n1\n"), ("a.csv", b"a\n2\n")]), name)
     with pytest.raises(BadInputError, match=r"'a\.csv' 2 times"):
         list_inputs([str(path)])
 
@@ -77,20 +77,20 @@ def test_names_that_come_twice_are_refused(tmp_path, name):
 def test_encrypted_members_are_refused(tmp_path):
     content = patched(zip_of(TABLES), 8, "<H", 1)
     with pytest.raises(BadInputError, match="encrypted"):
-        list_inputs([str(write(tmp_path, "a.zip", content))])
+        list_inputs([str(write_file(tmp_path, content, "a.zip"))])
 
 
 @pytest.mark.parametrize(("method", "word"), [(zipfile.ZIP_BZIP2, "bzip2"), (zipfile.ZIP_LZMA, "LZMA")])
 def test_unknown_methods_are_named(tmp_path, method, word):
     with pytest.raises(BadInputError, match=word):
-        list_inputs([str(write(tmp_path, "a.zip", zip_of(TABLES, method)))])
+        list_inputs([str(write_file(tmp_path, zip_of(TABLES, method), "a.zip"))])
 
 
 def test_overlapping_members_are_refused(tmp_path):
     content = zip_of([("a.csv", b"a\n1\n" * 100), ("b.csv", b"a\n1\n" * 100)])
     second = content.index(b"PK\x01\x02", directory_entry(content) + 4)
     with pytest.raises(UnsafeInputError, match="overlap"):
-        list_inputs([str(write(tmp_path, "a.zip", patched(content, 42, "<I", 5, second)))])
+        list_inputs([str(write_file(tmp_path, patched(content, 42, "<I", 5, second), "a.zip"))])
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_overlapping_members_are_refused(tmp_path):
 def test_lying_sizes_are_refused(tmp_path, offset, value, reason):
     content = patched(zip_of(TABLES), offset, "<I", value)
     with pytest.raises(BadInputError, match=reason):
-        list_inputs([str(write(tmp_path, "a.zip", content))])
+        list_inputs([str(write_file(tmp_path, content, "a.zip"))])
 
 
 @pytest.mark.parametrize("value", [1, 11, 13, 60 * MiB])
 def test_a_member_of_another_size_than_stated_is_damaged(tmp_path, value):
     content = patched(zip_of(TABLES[:1]), 24, "<I", value)
-    (file,) = list_inputs([str(write(tmp_path, "a.zip", content))]).files
+    (file,) = list_inputs([str(write_file(tmp_path, content, "a.zip"))]).files
     with pytest.raises(DamagedFileError, match=r"x/b\.csv|b\.csv"):
         content_of(file)
     with pytest.raises(DamagedFileError):
@@ -123,7 +123,7 @@ def test_a_cut_archive_is_found(tmp_path, name):
     # Behind the mark that ends a plain tar there are zeros only.
     end = len(content.rstrip(b"\0")) + 1000 if name == "a.tar" else len(content)
     for length in range(600, min(end, len(content)), 37):
-        path = write(tmp_path, name, content[:length])
+        path = write_file(tmp_path, content[:length], name)
         with pytest.raises(DamagedFileError):
             rows_of(list_inputs([str(path)], SourceOptions(format="csv")).files, SourceOptions(format="csv"))
 
@@ -133,14 +133,14 @@ def test_a_damaged_start_is_no_other_format(tmp_path, name, at):
     content = bytearray(PACKERS[name](TABLES))
     content[at] ^= 1
     with pytest.raises(DamagedFileError):
-        rows_of(list_inputs([str(write(tmp_path, name, bytes(content)))]).files, SourceOptions(format="csv"))
+        rows_of(list_inputs([str(write_file(tmp_path, bytes(content), name))]).files, SourceOptions(format="csv"))
 
 
 def test_bytes_behind_a_zip_are_found(tmp_path):
     with pytest.raises(BadInputError, match="5 bytes behind its end"):
-        list_inputs([str(write(tmp_path, "a.zip", zip_of(TABLES) + b"extra"))])
+        list_inputs([str(write_file(tmp_path, zip_of(TABLES) + b"extra", "a.zip"))])
     with pytest.raises(BadInputError, match="not where it should be"):
-        list_inputs([str(write(tmp_path, "a.zip", zip_of([]) + zip_of(TABLES)))])
+        list_inputs([str(write_file(tmp_path, zip_of([]) + zip_of(TABLES), "a.zip"))])
 
 
 @pytest.mark.parametrize("name", ["a.zip", "stored.zip"])
@@ -150,14 +150,14 @@ def test_a_flip_in_a_member_is_found(tmp_path, name):
     for at in range(start, directory_entry(content), 7):
         damaged = bytearray(content)
         damaged[at] ^= 4
-        (file,) = list_inputs([str(write(tmp_path, name, bytes(damaged)))]).files
+        (file,) = list_inputs([str(write_file(tmp_path, bytes(damaged), name))]).files
         with pytest.raises(DamagedFileError):
             content_of(file)
 
 
 def test_damaged_archives_are_listed_where_that_is_tolerated(tmp_path):
-    write(tmp_path, "a.csv", b"a,b\n0,q\n")
-    write(tmp_path, "b.zip", zip_of(TABLES)[:-5])
+    write_file(tmp_path, b"a,b\n0,q\n", "a.csv")
+    write_file(tmp_path, zip_of(TABLES)[:-5], "b.zip")
     with pytest.raises(DamagedFileError):
         list_inputs([str(tmp_path)])
     listing = list_inputs([str(tmp_path)], SourceOptions(tolerates_bad_rows=True))
@@ -168,7 +168,7 @@ def test_damaged_archives_are_listed_where_that_is_tolerated(tmp_path):
 
 
 def test_an_archive_that_changes_is_an_error(tmp_path):
-    path = write(tmp_path, "a.zip", zip_of(TABLES))
+    path = write_file(tmp_path, zip_of(TABLES), "a.zip")
     files = list_inputs([str(path)]).files
     source, options = choose_source(files, SourceOptions()), SourceOptions()
     features = source.infer(files, options)
@@ -176,7 +176,7 @@ def test_an_archive_that_changes_is_an_error(tmp_path):
     path.write_bytes(zip_of([*TABLES, ("more.csv", b"a,b\n9,9\n")]))
     with pytest.raises(BadInputError, match="changed during conversion"):
         list(source.read(splits[0], files, features, options))
-    image = write(tmp_path, "b.zip", zip_of([("a/1.png", png())]))
+    image = write_file(tmp_path, zip_of([("a/1.png", png())]), "b.zip")
     files = list_inputs([str(image)]).files
     image.write_bytes(zip_of([("a/1.png", png()), ("a/2.png", png())]))
     with pytest.raises(BadInputError, match="changed during conversion"):
@@ -189,7 +189,7 @@ ZEROS = bytes(100 * MiB)
 @pytest.mark.full
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, zstd, lzma.compress], ids=["gzip", "bz2", "zstd", "xz"])
 def test_a_compressed_bomb_is_refused_while_it_is_read(tmp_path, pack):
-    path = write(tmp_path, "a.csv.x", pack(ZEROS))
+    path = write_file(tmp_path, pack(ZEROS), "a.csv.x")
     (file,) = list_inputs([str(path)]).files
     assert read_head(file, 100) == bytes(100)
     tracemalloc.start()
@@ -207,7 +207,7 @@ def test_a_compressed_bomb_is_refused_while_it_is_read(tmp_path, pack):
 def test_bombs_in_archives_are_refused(tmp_path):
     members = [("a.csv", ZEROS), ("b.csv", b"a\n1\n")]
     for name in ("a.zip", "a.tar.gz", "a.tar.zst"):
-        path = write(tmp_path, name, PACKERS[name](members))
+        path = write_file(tmp_path, PACKERS[name](members), name)
         with pytest.raises(DamagedFileError, match="--max-expansion"):
             list_inputs([str(path)])
         files = list_inputs([str(path)], SourceOptions(max_expansion=10_000_000)).files
@@ -219,12 +219,12 @@ def test_too_many_members_are_refused(tmp_path, monkeypatch):
     members = [(f"{i}.csv", b"a\n1\n") for i in range(11)]
     for name in ("a.zip", "a.tar", "a.tgz"):
         with pytest.raises(BadInputError, match=r"the 10 (members )?that are read"):
-            list_inputs([str(write(tmp_path, name, PACKERS[name](members)))])
+            list_inputs([str(write_file(tmp_path, PACKERS[name](members), name))])
 
 
 def test_a_large_file_that_is_read_in_any_order_is_not_held(tmp_path, monkeypatch):
     monkeypatch.setattr("shardkit.sources.files.streams._MAX_HELD_BYTES", 10)
-    path = write(tmp_path, "a.zip", zip_of([("a.parquet", parquet(0))]))
+    path = write_file(tmp_path, zip_of([("a.parquet", parquet(0))]), "a.zip")
     (file,) = list_inputs([str(path)]).files
     with pytest.raises(UsageError, match="too large to be read inside of its archive"):
         open_raw(file)
@@ -264,7 +264,7 @@ def fuzz(folder, num_mutations, seed, names=("a.zip", "stored.zip", "a.tar", "a.
         if len(mutated) < 4:
             # What is left is no sign of an archive.
             mutated = content[:4]
-        path = write(folder, name, mutated)
+        path = write_file(folder, mutated, name)
         try:
             files = list_inputs([str(path)], options).files
             rows, _ = rows_of(files, options)
@@ -289,10 +289,10 @@ def test_mutations_end_in_an_error_or_in_all_rows(tmp_path):
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, zstd, lzma.compress], ids=["gzip", "bz2", "zstd", "xz"])
 def test_bytes_behind_a_compressed_table_are_found_and_zeros_are_not(tmp_path, pack):
     table = b"a,b\n" + b"1,x\n" * 1000
-    sound = write(tmp_path, "sound/a.csv", pack(table) + (b"" if pack is zstd else bytes(1000)))
+    sound = write_file(tmp_path, pack(table) + (b"" if pack is zstd else bytes(1000)), "sound/a.csv")
     rows, _ = rows_of(list_inputs([str(sound)]).files)
     assert len(rows) == 1000
-    damaged = write(tmp_path, "damaged/a.csv", pack(table) + b"garbage")
+    damaged = write_file(tmp_path, pack(table) + b"garbage", "damaged/a.csv")
     with pytest.raises(DamagedFileError, match="is cut off or damaged"):
         rows_of(list_inputs([str(damaged)]).files)
 
@@ -301,7 +301,7 @@ def test_a_member_that_cannot_be_opened_does_not_hide_the_others(tmp_path):
     content = bytearray(zip_of([("a.csv", b"x\n" + b"1\n" * 99), ("b.csv", b"x\n2\n")]))
     content[40] ^= 0x55
     tolerant = SourceOptions(tolerates_bad_rows=True)
-    files = list_inputs([str(write(tmp_path, "a.zip", bytes(content)))], tolerant).files
+    files = list_inputs([str(write_file(tmp_path, bytes(content), "a.zip"))], tolerant).files
     assert choose_source(files, tolerant).format == "csv"
     with pytest.raises(DamagedFileError):
         choose_source(files, SourceOptions())
@@ -309,10 +309,10 @@ def test_a_member_that_cannot_be_opened_does_not_hide_the_others(tmp_path):
 
 def test_an_archive_that_is_refused_is_named_even_if_nothing_is_left(tmp_path):
     tolerant = SourceOptions(tolerates_bad_rows=True)
-    hostile = write(tmp_path, "in/a.tar", tar_of([("x/b.csv", b"a\n1\n"), ("../c.csv", b"a\n1\n")]))
+    hostile = write_file(tmp_path, tar_of([("x/b.csv", b"a\n1\n"), ("../c.csv", b"a\n1\n")]), "in/a.tar")
     with pytest.raises(UnsafeInputError, match="leads out of the archive"):
         list_inputs([str(hostile)], tolerant)
-    write(tmp_path, "in/b.csv", b"a\n1\n")
+    write_file(tmp_path, b"a\n1\n", "in/b.csv")
     listing = list_inputs([str(tmp_path / "in")], tolerant)
     assert [f.name for f in listing.files] == ["b.csv"]
     assert "leads out of the archive" in listing.damaged[0][1]

@@ -18,7 +18,7 @@ from shardkit.media.audio_headers import audio_type_of, fault_of
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.media.audio_source import AudioSource
-from tests.support.files.source_makers import read_all
+from tests.support.files.source_makers import read_all, write_file
 from tests.support.paths import DATA
 
 soundfile = pytest.importorskip("soundfile")
@@ -47,13 +47,6 @@ def encoded(kind: str = "WAV", samples: np.ndarray = SINE, rate: int = 8000, **s
     return buffer.getvalue()
 
 
-def write(folder: Path, name: str, content: bytes) -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
-
-
 def read(folder: Path, source=None, **options):
     """Returns features by name, rows by file name, and what was rejected by file name."""
     found = read_all(source or AudioSource(), folder, **options)
@@ -72,8 +65,8 @@ def fails(folder: Path, kind=BadInputError, **options) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 def test_bytes_and_headers(tmp_path, kind):
     content = encoded(kind, np.stack([SINE, -SINE], axis=1))
-    write(tmp_path, f"yes/1.{kind.lower()}", content)
-    write(tmp_path, f"no/2.{kind.lower()}", content)
+    write_file(tmp_path, content, f"yes/1.{kind.lower()}")
+    write_file(tmp_path, content, f"no/2.{kind.lower()}")
     features, rows, _ = read(tmp_path)
     assert features["audio"].media_type == KINDS[kind]
     assert features["label"].vocabulary == ("no", "yes")
@@ -87,7 +80,7 @@ def test_bytes_and_headers(tmp_path, kind):
 @pytest.mark.parametrize("channels", [1, 2])
 def test_samples_are_those_that_soundfile_reads(tmp_path, kind, channels):
     samples = SINE if channels == 1 else np.stack([SINE, -SINE], axis=1)
-    path = write(tmp_path, f"1.{kind.lower()}", encoded(kind, samples))
+    path = write_file(tmp_path, encoded(kind, samples), f"1.{kind.lower()}")
     features, rows, _ = read(tmp_path, audio="samples")
     expected, rate = soundfile.read(path, dtype="float32", always_2d=True)
     (row,) = rows.values()
@@ -101,7 +94,7 @@ def test_samples_are_those_that_soundfile_reads(tmp_path, kind, channels):
 
 @pytest.mark.parametrize("rate", [4000, 8000, 16000, 11025])
 def test_resampling(tmp_path, rate):
-    write(tmp_path, "1.wav", encoded("WAV", np.stack([SINE, 0 * SINE], axis=1)))
+    write_file(tmp_path, encoded("WAV", np.stack([SINE, 0 * SINE], axis=1)), "1.wav")
     _, rows, _ = read(tmp_path, audio="samples", audio_rate=rate)
     row = rows["1.wav"]
     assert row["sample_rate"] == rate
@@ -114,7 +107,7 @@ def test_resampling(tmp_path, rate):
 
 
 def test_wide_samples_that_float32_does_not_hold_are_counted(tmp_path):
-    write(tmp_path, "1.wav", encoded("WAV", np.array([1 / 3, 0.5, 0.25]), subtype="DOUBLE"))
+    write_file(tmp_path, encoded("WAV", np.array([1 / 3, 0.5, 0.25]), subtype="DOUBLE"), "1.wav")
     files = list_inputs([str(tmp_path)]).files
     source, options = AudioSource(), SourceOptions(audio="samples")
     features = source.infer(files, options)
@@ -127,15 +120,15 @@ def test_wide_samples_that_float32_does_not_hold_are_counted(tmp_path):
 
 
 def test_options_that_do_not_go_together(tmp_path):
-    write(tmp_path, "1.wav", encoded())
+    write_file(tmp_path, encoded(), "1.wav")
     assert "--audio samples" in fails(tmp_path, kind=UsageError, audio_rate=8000)
     assert "no rate" in fails(tmp_path, kind=UsageError, audio="samples", audio_rate=0)
 
 
 def test_several_formats_and_a_file_without_sound(tmp_path):
-    write(tmp_path, "1.wav", encoded())
-    write(tmp_path, "2.flac", encoded("FLAC"))
-    write(tmp_path, "3.wav", encoded("WAV", SINE[:0]))
+    write_file(tmp_path, encoded(), "1.wav")
+    write_file(tmp_path, encoded("FLAC"), "2.flac")
+    write_file(tmp_path, encoded("WAV", SINE[:0]), "3.wav")
     features, rows, _ = read(tmp_path)
     assert features["audio"].media_type == "audio/*"
     assert rows["3.wav"]["num_frames"] == 0
@@ -144,8 +137,8 @@ def test_several_formats_and_a_file_without_sound(tmp_path):
 
 def test_labels_beside_the_files(tmp_path):
     for name in ("a.wav", "b.wav"):
-        write(tmp_path, f"sound/{name}", encoded())
-    write(tmp_path, "labels.csv", b"file,word\nb,no\na,yes\n")
+        write_file(tmp_path, encoded(), f"sound/{name}")
+    write_file(tmp_path, b"file,word\nb,no\na,yes\n", "labels.csv")
     _, rows, _ = read(tmp_path / "sound", labels=str(tmp_path / "labels.csv"))
     assert {n: r["word"] for n, r in rows.items()} == {"a.wav": "yes", "b.wav": "no"}
 
@@ -159,8 +152,8 @@ def broken(kind: str) -> list[tuple[bytes, bool]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_that_are_cut_off(tmp_path, kind):
     for content, only_decoding in broken(kind):
-        path = write(tmp_path, f"1.{kind.lower()}", content)
-        write(tmp_path, "2.wav", encoded())
+        path = write_file(tmp_path, content, f"1.{kind.lower()}")
+        write_file(tmp_path, encoded(), "2.wav")
         for audio in ("samples",) if only_decoding else ("bytes", "samples"):
             message = fails(tmp_path, audio=audio)
             assert path.name in message
@@ -171,18 +164,18 @@ def test_files_that_are_cut_off(tmp_path, kind):
 
 @pytest.mark.parametrize(("content", "what"), [(b"<!DOCTYPE html>", "HTML text"), (b"", "empty"), (b"text", "text")])
 def test_content_that_is_no_audio(tmp_path, content, what):
-    write(tmp_path, "1.wav", content)
+    write_file(tmp_path, content, "1.wav")
     assert f"content is {what}, not audio" in fails(tmp_path)
     assert "no file holds audio" in fails(tmp_path, tolerates_bad_rows=True)
-    write(tmp_path, "2.wav", encoded())
+    write_file(tmp_path, encoded(), "2.wav")
     _, rows, rejected = read(tmp_path, tolerates_bad_rows=True)
     assert list(rows) == ["2.wav"]
     assert rejected["1.wav"].raw == content
 
 
 def test_sound_that_takes_up_too_much_room(tmp_path):
-    write(tmp_path, "1.flac", encoded("FLAC", np.zeros(2_000_000, np.float32)))
-    write(tmp_path, "2.flac", encoded("FLAC"))
+    write_file(tmp_path, encoded("FLAC", np.zeros(2_000_000, np.float32)), "1.flac")
+    write_file(tmp_path, encoded("FLAC"), "2.flac")
     assert "more than the 1.00 MiB" in fails(tmp_path, audio="samples", max_record_bytes=2**20)
     _, rows, rejected = read(tmp_path, audio="samples", max_record_bytes=2**20, tolerates_bad_rows=True)
     assert (list(rows), list(rejected)) == (["2.flac"], ["1.flac"])
@@ -238,7 +231,7 @@ def test_an_empty_wav_with_notes_behind_is_empty():
 def test_a_flac_that_is_cut_off_is_refused_without_decoding_it(tmp_path):
     content = encoded("FLAC", np.sin(np.arange(50_000) / 9))
     for num_bytes in (len(content) - 100, len(content) // 2, 100):
-        write(tmp_path, "1.flac", content[:num_bytes])
+        write_file(tmp_path, content[:num_bytes], "1.flac")
         files, source = list_inputs([str(tmp_path)]).files, AudioSource()
         features = source.infer(files, SourceOptions())
         with pytest.raises(BadInputError, match="cut off"):
@@ -255,14 +248,14 @@ def test_sizes_that_a_writer_left_open_are_no_cut(kind):
 
 def test_a_little_endian_au_is_read(tmp_path):
     content = encoded("AU", endian="LITTLE")
-    write(tmp_path, "1.au", content)
+    write_file(tmp_path, content, "1.au")
     assert read(tmp_path)[1]["1.au"]["num_frames"] == 4000
-    write(tmp_path, "1.au", content[:-9])
+    write_file(tmp_path, content[:-9], "1.au")
     assert "8,000 bytes of sound, 7,991 are there" in fails(tmp_path)
 
 
 def test_wav_that_tensorflow_does_not_decode_is_noted(tmp_path):
-    write(tmp_path, "1.wav", encoded("WAV"))
+    write_file(tmp_path, encoded("WAV"), "1.wav")
     source = AudioSource()
 
     def notes(**options):
@@ -270,7 +263,7 @@ def test_wav_that_tensorflow_does_not_decode_is_noted(tmp_path):
 
     assert not any("TensorFlow" in n for n in notes())
     for subtype in ("PCM_24", "FLOAT", "PCM_U8", "ULAW"):
-        write(tmp_path, "2.wav", encoded("WAV", subtype=subtype))
+        write_file(tmp_path, encoded("WAV", subtype=subtype), "2.wav")
         assert any("2.wav has others" in n for n in notes())
         assert not any("TensorFlow" in n for n in notes(audio="samples"))
 
@@ -283,7 +276,7 @@ def test_what_is_taken_for_audio():
 
 
 def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
-    write(tmp_path, "1.wav", encoded())
+    write_file(tmp_path, encoded(), "1.wav")
     monkeypatch.setitem(__import__("sys").modules, "soxr", None)
     assert "shardkit[audio]" in fails(tmp_path, kind=UsageError, audio="samples", audio_rate=4000)
     monkeypatch.setitem(__import__("sys").modules, "soundfile", None)
@@ -295,14 +288,14 @@ def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
 @pytest.mark.full
 def test_mutations_are_read_or_refused(tmp_path):
     rng = random.Random(5)
-    write(tmp_path, "0.wav", encoded())
+    write_file(tmp_path, encoded(), "0.wav")
     outcomes = [0, 0]
     for number in range(300):
         kind = list(KINDS)[number % len(KINDS)]
         content = bytearray(encoded(kind, SINE[:500]))
         for _ in range(rng.randint(1, 3)):
             content[rng.randrange(min(len(content), 120 if rng.random() < 0.7 else len(content)))] = rng.randrange(256)
-        write(tmp_path, "1.wav", bytes(content))
+        write_file(tmp_path, bytes(content), "1.wav")
         try:
             _, rows, _ = read(tmp_path, audio=rng.choice(["bytes", "samples"]), tolerates_bad_rows=True)
         except ShardkitError as error:

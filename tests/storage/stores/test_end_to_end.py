@@ -1,7 +1,5 @@
 """The commands, from raw files in a store to a model: what lies in the store then is what a local run writes."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 import shardkit
 from shardkit.storage import files as storage
 from tests.support.campaign import in_campaign
+from tests.support.commands import run_shardkit
 
 pytestmark = pytest.mark.full
 
@@ -26,12 +25,6 @@ def table(tmp_path_factory):
         lines = [f"{a:.6f},{b:.6f},{'yes' if a > b else 'no'}" for a, b in zip(x, y, strict=True)]
         (folder / f"part-{part}.csv").write_text("\n".join(["x,y,label", *lines]) + "\n")
     return folder
-
-
-def run(*args, **settings):
-    return subprocess.run(
-        [sys.executable, "-m", "shardkit", *map(str, args)], capture_output=True, text=True, check=False, **settings
-    )
 
 
 def objects_below(url):
@@ -55,7 +48,7 @@ def test_from_raw_files_in_a_store_to_predictions(server, table, tmp_path):
     said = []
 
     def succeed(*args):
-        done = run(*args)
+        done = run_shardkit(*args)
         said.append(done.stdout + done.stderr)
         assert done.returncode == 0, said[-1]
         return said[-1]
@@ -74,9 +67,9 @@ def test_from_raw_files_in_a_store_to_predictions(server, table, tmp_path):
     assert found == [
         batch["x"].tolist() for batch in shardkit.open(str(tmp_path / "set"))["train"].batches(global_batch_size=64)
     ]
-    refused = run("convert", f"{base}/raw", url, *options, "--overwrite", "--shard-size", "4XB")
+    refused = run_shardkit("convert", f"{base}/raw", url, *options, "--overwrite", "--shard-size", "4XB")
     assert refused.returncode == 2
-    assert run("convert", f"{base}/raw", url, *options).returncode == 4
+    assert run_shardkit("convert", f"{base}/raw", url, *options).returncode == 4
     succeed("convert", f"{base}/raw", url, "--overwrite", "--shard-size", "32KiB")
     assert "version 2" in succeed("inspect", url)
     succeed("train", url, "--label", "label", "--epochs", "2", "--output", tmp_path / "run")

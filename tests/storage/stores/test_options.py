@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from functools import partial
 from urllib.parse import quote, quote_plus
 
@@ -15,6 +13,7 @@ from shardkit.errors import StorageError, UsageError
 from shardkit.storage import files as storage
 from shardkit.storage.clients import client_of
 from shardkit.storage.options import VARIABLE, hide_secrets, options_for, parse_options, without_options, without_values
+from tests.support.commands import run_shardkit
 
 
 def test_options_are_for_all_stores_or_for_one():
@@ -64,7 +63,7 @@ def test_secrets_are_hidden_as_urls_spell_them(monkeypatch, spell):
 @pytest.mark.full
 def test_a_traceback_shows_no_secret(tmp_path):
     pytest.importorskip("gcsfs")
-    done = run(
+    done = run_shardkit(
         "inspect", "gs://bucket/x", "--debug", "--storage-options", "gs:token=ya29.SECRET/a",
         env=os.environ | {"HTTPS_PROXY": "http://127.0.0.1:9"},
     )  # fmt: skip
@@ -100,12 +99,6 @@ def test_the_command_line_of_another_process_is_without_options():
     assert list(without_options(words)) == ["shardkit", "train", "--label", "y"]
 
 
-def run(*args, **settings):
-    return subprocess.run(
-        [sys.executable, "-m", "shardkit", *map(str, args)], capture_output=True, text=True, check=False, **settings
-    )
-
-
 @pytest.mark.full
 def test_options_alone_reach_a_store_from_every_process(servers_by_name, tmp_path, monkeypatch):
     server = servers_by_name("moto")
@@ -121,7 +114,7 @@ def test_options_alone_reach_a_store_from_every_process(servers_by_name, tmp_pat
         ("inspect", url, "--recipe"),
         ("verify", url),
     ):
-        done = run(*command, *options)
+        done = run_shardkit(*command, *options)
         assert done.returncode == 0, done.stderr
         said.append(done.stdout + done.stderr)
     assert "2,000 examples" in said[0]
@@ -141,7 +134,7 @@ def test_a_store_that_refuses_says_so_without_the_key(servers_by_name, tmp_path)
     options = [
         f"--storage-options={text}" for text in (f"endpoint_url={endpoint}", "key=weedkey", "secret=wrong-secret")
     ]
-    done = run("inspect", f"{server.url}/set", *options)
+    done = run_shardkit("inspect", f"{server.url}/set", *options)
     assert done.returncode == 5
     assert "the store refuses to be read" in done.stderr
     assert "credentials" in done.stderr

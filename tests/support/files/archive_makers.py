@@ -58,13 +58,6 @@ PACKERS = {
 }
 
 
-def write(folder, name, content):
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
-
-
 def content_of(file):
     with open_stream(file) as stream:
         return b"".join(iter(lambda: stream.read(1000), b""))

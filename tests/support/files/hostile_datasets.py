@@ -23,32 +23,21 @@ from shardkit.dataset.shard_table import encode_shard_table
 from shardkit.encoding.codec import GZIP_HEADER, gzip_trailer
 from shardkit.encoding.tfrecord import frame
 from shardkit.features import make_feature
+from tests.support.files.tfrecord_makers import field, varint
 
 COMMIT_ID = "0" * 32
 
 
 def example(**values):
     """Returns a `tf.train.Example` of lists of numbers, texts or bytes."""
-    entries = b"".join(_field(1, _field(1, k.encode()) + _field(2, _feature(v))) for k, v in values.items())
-    return _field(1, entries)
-
-
-def _field(number, content):
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
+    entries = b"".join(field(1, field(1, k.encode()) + field(2, _feature(v))) for k, v in values.items())
+    return field(1, entries)
 
 
 def _feature(values):
     if isinstance(values[0], int):
-        return _field(3, _field(1, b"".join(_varint(v % 2**64) for v in values)))
-    return _field(1, b"".join(_field(1, v.encode() if isinstance(v, str) else v) for v in values))
-
-
-def _varint(value):
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*found, value])
+        return field(3, field(1, b"".join(varint(v % 2**64) for v in values)))
+    return field(1, b"".join(field(1, v.encode() if isinstance(v, str) else v) for v in values))
 
 
 XY = (make_feature("x", "int64"), make_feature("y", "int64"))

@@ -13,17 +13,14 @@ from shardkit.sources.media.image_source import ImageSource
 from tests.support.files.source_makers import read_all
 
 
-def encoded(mode: str, format_: str, size: tuple[int, int] = (7, 5), **settings) -> bytes:
+def encode(image: Image.Image, format_: str = "PNG", **settings) -> bytes:
     buffer = io.BytesIO()
-    Image.new(mode, size).save(buffer, format_, **settings)
+    image.save(buffer, format_, **settings)
     return buffer.getvalue()
 
 
-def write(folder: Path, name: str, content: bytes) -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
+def encoded(mode: str, format_: str, size: tuple[int, int] = (7, 5), **settings) -> bytes:
+    return encode(Image.new(mode, size), format_, **settings)
 
 
 def read(*inputs: Path, source=None, **options):
