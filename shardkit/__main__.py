@@ -16,7 +16,7 @@ def main() -> NoReturn:
     """Runs the command line as the whole process."""
     stop_at_once_on_signals()
     open_closed_streams()
-    begin_again_with_utf8()
+    restart_with_utf8()
     from shardkit.cli import script
 
     script()
@@ -38,7 +38,7 @@ def open_closed_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
 
 
-def begin_again_with_utf8() -> None:
+def restart_with_utf8() -> None:
     """Starts the process again where Python takes the names of files for ASCII, as with LC_ALL=C and PYTHONUTF8=0.
 
     The names of files are then UTF-8. Output stays in the encoding of the locale.

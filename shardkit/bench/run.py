@@ -138,7 +138,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     computed: tuple[Feeding, ...]
 
 
-class TfdataRival(msgspec.Struct, frozen=True):
+class Baseline(msgspec.Struct, frozen=True):
     """Stock tf.data, or why there is none.
 
     Attributes:
@@ -151,7 +151,7 @@ class TfdataRival(msgspec.Struct, frozen=True):
 
 
 def run(
-    location: str, options: BenchOptions, *, load_tfdata: Callable[[Dataset], TfdataRival], tell: Callable[[str], None]
+    location: str, options: BenchOptions, *, load_tfdata: Callable[[Dataset], Baseline], tell: Callable[[str], None]
 ) -> Report:
     """Measures how fast one split is read.
 
@@ -261,7 +261,7 @@ def _stages(dataset: Dataset, work: Work, options: BenchOptions, tell: Callable[
 
 
 def _measure_rates(
-    work: Work, split: SplitInfo, options: BenchOptions, tfdata: TfdataRival, tell: Callable[[str], None]
+    work: Work, split: SplitInfo, options: BenchOptions, tfdata: Baseline, tell: Callable[[str], None]
 ) -> dict[str, Rate]:
     contenders = [Contender(SHARDKIT, lambda: read_batches(work))]
     if tfdata.open is not None:

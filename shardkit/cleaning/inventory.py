@@ -74,7 +74,7 @@ def take_inventory(root: str, work_root: str, exchange_root: str | None = None) 
     work = tuple(_work_folders(root, work_root))
     rows = tuple(found_files(work_root, ROWS_FOLDER))
     live = {folder.fingerprint for folder in work if folder.is_live}
-    handed = () if exchange_root is None else tuple(_handed_over(root, exchange_root, live))
+    handed = () if exchange_root is None else tuple(_exchange_folders(root, exchange_root, live))
     is_empty = all(is_mark(file.path.rpartition("/")[2]) for file in files)
     if is_empty and not versions and not work and not rows and not handed:
         raise UsageError(
@@ -155,7 +155,7 @@ def held(work_root: str, fingerprint: str) -> Iterator[bool]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        yield _take(handle)
+        yield _acquire(handle)
     finally:
         os.close(handle)
 
@@ -189,7 +189,7 @@ def _work_folders(dataset: str, work_root: str) -> Iterator[Folder]:
             yield Folder(path=str(path), fingerprint=path.name, files=files, is_live=_is_held(path / "lock"))
 
 
-def _handed_over(root: str, exchange_root: str, live: Set[str]) -> Iterator[Folder]:
+def _exchange_folders(root: str, exchange_root: str, live: Set[str]) -> Iterator[Folder]:
     prefix = folder_prefix(root)
     for name in storage.list_names(exchange_root):
         fingerprint = name.removeprefix(prefix)
@@ -229,12 +229,12 @@ def _is_held(lock: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:
-        return not _take(handle)
+        return not _acquire(handle)
     finally:
         os.close(handle)
 
 
-def _take(handle: int) -> bool:
+def _acquire(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

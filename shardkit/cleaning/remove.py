@@ -116,7 +116,7 @@ class _Remover:
         elif group.kind == WORK:
             self._remove_work(group)
         elif group.kind == HANDED_OVER:
-            self._remove_handed_over(group)
+            self._remove_exchange_folders(group)
         elif group.kind == ROWS:
             refuse_link(self._work_root, ROWS_FOLDER)
             for file in group.files:
@@ -202,7 +202,7 @@ class _Remover:
         for file in group.files:
             self._count(file)
 
-    def _remove_handed_over(self, group: Group) -> None:
+    def _remove_exchange_folders(self, group: Group) -> None:
         with self._held(group.fingerprint) as is_free:
             known = {file.path: file for file in group.files}
             if not is_free or any(known.get(file.path) != file for file in found_files(*group.folder.rsplit("/", 1))):

@@ -16,9 +16,9 @@ from shardkit.cli.shell.command import (
     LazyGroup,
     debug_option,
     exit_within,
-    hush_closed_output,
     ignore_signals,
     install_signal_handlers,
+    silence_closed_output,
     survive_narrow_encodings,
 )
 from shardkit.cli.shell.errors import EXIT_READER_LEFT, explain, reader_left, show
@@ -141,7 +141,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _end(error: BaseException) -> int:
     if reader_left(error):
-        hush_closed_output()
+        silence_closed_output()
         return EXIT_READER_LEFT
     if isinstance(error, SystemExit) and not isinstance(error.code, str):
         return error.code or 0

@@ -14,7 +14,7 @@ from shardkit.cli.shell.command import ExampleCommand
 from shardkit.cli.shell.option_types import FiniteRange
 
 if TYPE_CHECKING:
-    from shardkit.bench.run import Report, TfdataRival
+    from shardkit.bench.run import Baseline, Report
     from shardkit.dataset.open import Dataset
 
 _STOPPED = "The measurement was stopped before the end; nothing was changed."
@@ -120,23 +120,23 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _no_tfdata(dataset: Dataset) -> TfdataRival:
-    from shardkit.bench.run import TfdataRival
+def _no_tfdata(dataset: Dataset) -> Baseline:
+    from shardkit.bench.run import Baseline
 
-    return TfdataRival()
+    return Baseline()
 
 
-def _load_tfdata(tell: Callable[[str], None], dataset: Dataset) -> TfdataRival:
+def _load_tfdata(tell: Callable[[str], None], dataset: Dataset) -> Baseline:
     """Returns stock tf.data, or why it cannot read this dataset here."""
     import importlib.util
     import os
 
-    from shardkit.bench.run import TfdataRival
+    from shardkit.bench.run import Baseline
     from shardkit.errors import StorageError, UsageError
     from train.distribution.environment import native_messages_hidden
 
     if importlib.util.find_spec("tensorflow") is None:
-        return TfdataRival(why_not="TensorFlow is not installed; pip install 'shardkit[train]' adds it")
+        return Baseline(why_not="TensorFlow is not installed; pip install 'shardkit[train]' adds it")
     tell("loading TensorFlow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
@@ -149,14 +149,14 @@ def _load_tfdata(tell: Callable[[str], None], dataset: Dataset) -> TfdataRival:
             tf.config.list_physical_devices()
     except Exception as error:  # noqa: BLE001 - a broken installation raises whatever it does
         why = f"{type(error).__name__}: {error}".splitlines()[0]
-        return TfdataRival(
+        return Baseline(
             why_not=f"TensorFlow cannot be loaded ({why}); pip install 'shardkit[train]' installs one that fits"
         )
     try:
         check_readable(dataset)
     except (UsageError, StorageError) as error:
-        return TfdataRival(why_not=error.what if error.why is None else f"{error.what}: {error.why}")
-    return TfdataRival(open=open_tfdata)
+        return Baseline(why_not=error.what if error.why is None else f"{error.what}: {error.why}")
+    return Baseline(open=open_tfdata)
 
 
 @contextmanager

@@ -48,13 +48,13 @@ def command(ctx: click.Context, url: str | None, num_rounds: int | None, as_json
     A store is written to, in a new folder .shardkit-doctor-* below URL that is removed again, in total about 60 MiB;
     nothing else there is read or changed. Ends with exit code 1 if anything is wrong, 5 if the store does not answer.
     """
-    from shardkit.doctor.installation import look_at_installation
+    from shardkit.doctor.installation import inspect_installation
     from shardkit.doctor.kernel import check_kernel
-    from shardkit.doctor.machine import GpuQuestion, look_at_machine
+    from shardkit.doctor.machine import GpuQuestion, inspect_machine
 
     question = GpuQuestion()
     try:
-        installation, kernel, machine = look_at_installation(), check_kernel(), look_at_machine()
+        installation, kernel, machine = inspect_installation(), check_kernel(), inspect_machine()
         problems = (*installation.problems, *_kernel_problems(kernel))
         if not as_json:
             # A store may fail to answer; the findings so far are still shown.

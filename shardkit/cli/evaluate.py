@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from shardkit.cli.shell.command import ExampleCommand
-from shardkit.cli.shell.run_options import check_trainer, open_split, open_trained, trained_options, version_option
+from shardkit.cli.shell.run_options import check_trainer, load_trained_model, model_options, open_split, version_option
 
 
 @click.command(
@@ -20,7 +20,7 @@ from shardkit.cli.shell.run_options import check_trainer, open_split, open_train
     """,
 )
 @click.argument("dataset")
-@trained_options()
+@model_options()
 @version_option()
 @click.option(
     "--split",
@@ -46,7 +46,7 @@ def command(
     """
     check_trainer()
     opened, name = open_split(dataset, split, run, version)
-    restored = open_trained(run, at, model)
+    restored = load_trained_model(run, at, model)
     from shardkit.storage import files as storage
     from train.runs.evaluate import evaluate
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from shardkit.cli.shell.command import ExampleCommand
-from shardkit.cli.shell.run_options import check_trainer, trained_options
+from shardkit.cli.shell.run_options import check_trainer, model_options
 
 
 @click.command(
@@ -22,7 +22,7 @@ from shardkit.cli.shell.run_options import check_trainer, trained_options
 )
 @click.argument("run", metavar="RUN_FOLDER")
 @click.argument("target", metavar="DIR")
-@trained_options(is_argument=True)
+@model_options(is_argument=True)
 @click.option(
     "--dataset",
     metavar="DATASET",

@@ -9,7 +9,7 @@ import click
 
 from shardkit.cli.shell.command import ExampleCommand
 from shardkit.cli.shell.option_types import split_names
-from shardkit.cli.shell.run_options import check_trainer, open_split, open_trained, trained_options, version_option
+from shardkit.cli.shell.run_options import check_trainer, load_trained_model, model_options, open_split, version_option
 
 if TYPE_CHECKING:
     from shardkit.features import Features
@@ -28,7 +28,7 @@ FILE_ENDINGS = (".parquet", ".csv", ".jsonl")
 )
 @click.argument("dataset")
 @click.argument("output")
-@trained_options()
+@model_options()
 @version_option()
 @click.option(
     "--split",
@@ -57,7 +57,7 @@ def command(
     check_trainer()
     opened, name = open_split(dataset, split, run, version)
     check_free(output)
-    restored = open_trained(run, at, model)
+    restored = load_trained_model(run, at, model)
     from shardkit.reading.row_files import check_rows_file, record_batch, write_rows
     from train.runs.predict import kept_features, predicted_features, predictions
 

@@ -26,9 +26,9 @@ from shardkit.cli.pages.convert_page import (
 from shardkit.cli.pages.progress import Display, converting, new_display, planning
 from shardkit.cli.shell.append_options import show_nothing_new, tidy_after_append
 from shardkit.cli.shell.engine_options import engine_notes, engine_rows
-from shardkit.cli.shell.supervised import announce_step, announce_work_folder, is_begun_again, is_supervised
+from shardkit.cli.shell.supervised import announce_step, announce_work_folder, is_restarted, is_supervised
 from shardkit.cli.shell.tables import print_columns
-from shardkit.cli.stop_convert import end_now, hard_stop, stop_and_exit, stop_behind_commit
+from shardkit.cli.stop_convert import end_at_signals, end_at_signals_after_commit, end_now, stop_and_exit
 from shardkit.conversion.commit.commit import COMMITTED_FILE, Committed, find_commit, may_be_committed, refuse_existing
 from shardkit.conversion.exchange import fetch_signs, offer_plan
 from shardkit.conversion.extract.extract import fetch_extracted, load_extracted
@@ -101,7 +101,7 @@ def convert(
     if prepared.committed_version is not None:
         _end_what_was_cut_off(prepared.plan, prepared.committed_version, options.destination, started)
         return
-    if not is_begun_again():
+    if not is_restarted():
         show_plan(console, prepared.plan, (*prepared.notes, *notes))
     if prepared.num_finished_splits:
         parts = format_number(len(prepared.plan.input_splits), "part")
@@ -118,7 +118,7 @@ def convert(
             show_plan(console, prepared.plan, found)
         made = _run(prepared, num_workers, engine, display)
     plan = prepared.plan
-    with stop_behind_commit(made.committed.version):
+    with end_at_signals_after_commit(made.committed.version):
         _show(console, made, plan, options.destination, started)
 
 
@@ -169,11 +169,11 @@ def _run(prepared: Prepared, asked_workers: int | None, engine: EngineOptions, d
     try:
         start = _start_on(engine, plan, num_workers, display)
         with work_folder(plan):
-            stopping = start.stopping or hard_stop(plan, start.stop)
+            stopping = start.stopping or end_at_signals(plan, start.stop)
             with stopping, converting(display, plan, start.read_progress):
                 made = _make(prepared, num_workers, engine, start)
             # Before another process may hold it: that one would find a commit that seems cut off.
-            with stop_behind_commit(made.committed.version):
+            with end_at_signals_after_commit(made.committed.version):
                 remove_work_folder(plan)
             return made
     except OutOfSpaceError as error:

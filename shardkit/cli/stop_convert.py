@@ -25,7 +25,7 @@ _STORE_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def hard_stop(plan: Plan, stop_workers: Callable[[], None]) -> Iterator[None]:
+def end_at_signals(plan: Plan, stop_workers: Callable[[], None]) -> Iterator[None]:
     """Ends the process at a signal during the block, with a true sentence, and the same exit code as a shell's.
 
     Args:
@@ -43,7 +43,7 @@ def hard_stop(plan: Plan, stop_workers: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stop_behind_commit(version: int) -> Iterator[None]:
+def end_at_signals_after_commit(version: int) -> Iterator[None]:
     """Ends the process at a signal during the block, which tidies up after the commit of a version and shows it.
 
     An exception that a signal raised would hit locks of threads in the midst of being taken.

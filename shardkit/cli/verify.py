@@ -115,10 +115,10 @@ def _print_report(
     if is_indexed:
         click.echo("Next: get these files again from where they came, or, if they are meant to differ: shardkit index")
         return
-    _print_way_back(dataset, report, location)
+    _print_next_steps(dataset, report, location)
 
 
-def _print_way_back(dataset: Dataset, report: VerifyReport, location: str) -> None:
+def _print_next_steps(dataset: Dataset, report: VerifyReport, location: str) -> None:
     from shardkit.dataset.append_info import appended_to
     from shardkit.dataset.open import give_up_command, give_up_step
 

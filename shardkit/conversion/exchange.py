@@ -1,4 +1,4 @@
-"""Handing over: workers without a shared disk fetch the inputs of a step into their own folder, and put its results.
+"""Exchange: workers without a shared disk fetch the inputs of a step into their own folder, and upload its results.
 
 The store holds the files of the work folder under their own names. The record of a step is put last, after all
 files that it names. Signs of one attempt lie apart from the rest: two hosts may be at the same conversion, and a sign
@@ -42,7 +42,7 @@ _Item = TypeVar("_Item")
 
 
 def exchange_folder(root: str, destination: str, fingerprint: str) -> str:
-    """Returns where workers hand over the files of a conversion; those to other destinations have their own folders."""
+    """Returns where workers exchange the files of a conversion; those to other destinations have their own folders."""
     return storage.join(root, f"{folder_prefix(destination)}{fingerprint}")
 
 
@@ -91,7 +91,7 @@ def fetch_folder(plan: Plan, folder: str, suffix: str = "") -> None:
         fetch(plan, [f"{folder}/{name}" for name in names if name.endswith(suffix)])
 
 
-def hand_over(plan: Plan, names: Sequence[str], *, is_kept: bool = True) -> None:
+def upload(plan: Plan, names: Sequence[str], *, is_kept: bool = True) -> None:
     """Puts those of the files that this process has into the store, the last one when all others are there.
 
     Args:
@@ -113,7 +113,7 @@ def hand_over(plan: Plan, names: Sequence[str], *, is_kept: bool = True) -> None
             plan.work_path(name).unlink(missing_ok=True)
 
 
-def forget_handed_over(plan: Plan, *names: str) -> None:
+def remove_uploaded(plan: Plan, *names: str) -> None:
     """Removes files and folders from the store.
 
     Raises:
@@ -126,7 +126,7 @@ def forget_handed_over(plan: Plan, *names: str) -> None:
 
 
 def remove_exchange(plan: Plan) -> None:
-    """Removes all that was handed over.
+    """Removes all that was uploaded.
 
     Raises:
         StorageError: If the store kept failing.
@@ -143,7 +143,7 @@ def set_mark(plan: Plan, name: str) -> None:
         OutOfSpaceError, UsageError, StorageError: If it cannot be made.
     """
     write_whole(plan.work_path(name), b"")
-    hand_over(plan, [name])
+    upload(plan, [name])
 
 
 def has_mark(plan: Plan, name: str) -> bool:
@@ -151,7 +151,7 @@ def has_mark(plan: Plan, name: str) -> bool:
     return plan.work_path(name).exists() or (plan.exchange is not None and storage.exists(exchange_url(plan, name)))
 
 
-def hand_over_progress(plan: Plan) -> None:
+def upload_progress(plan: Plan) -> None:
     """Puts the counters of this process where the command finds them, if the store takes them."""
     if plan.exchange is None:
         return
@@ -181,11 +181,11 @@ def offer_plan(plan: Plan) -> str:
         UsageError: If a file of the user's cannot be read.
         StorageError: If the store kept failing.
     """
-    hand_over(plan, ["committed.json"])
+    upload(plan, ["committed.json"])
     for name, path in _files_beside(plan.transforms.options).items():
         storage.put_file(Path(path), exchange_url(plan, f"{_BESIDE}/{name}"))
     name = plan_file(plan).name
-    hand_over(plan, [name])
+    upload(plan, [name])
     return exchange_url(plan, name)
 
 

@@ -1,10 +1,10 @@
 """The steps of a conversion, each a function of an opened plan and an item. An engine calls them; none needs Beam.
 
-    input splits [-> first_pass -> mark] -> extract -> lay_out -> write -> commit
+    input splits [-> first_pass -> mark] -> extract -> layout -> write -> commit
 
-Where workers share no disk, each step fetches files from a store and hands its own over, and `cut` gives the records:
+Where workers share no disk, each step fetches files from a store and uploads its own, and `cut` gives the records:
 
-    ... -> extract -> lay_out -> cut -> write -> commit
+    ... -> extract -> layout -> cut -> write -> commit
 
 Each step counts its progress, and leaves its error beside the plan.
 """
@@ -21,7 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from shardkit.conversion.commit.commit import COMMITTED_FILE, commit_dataset
-from shardkit.conversion.exchange import fetch, fetch_folder, hand_over, hand_over_progress, in_threads, receive_plan
+from shardkit.conversion.exchange import fetch, fetch_folder, in_threads, receive_plan, upload, upload_progress
 from shardkit.conversion.extract.extract import extract_split, fetch_extracted, load_extracted
 from shardkit.conversion.extract.first_pass import mark_names, mark_rows, run_first_pass
 from shardkit.conversion.extract.runs import Segment
@@ -114,7 +114,7 @@ def first_pass(opened: Opened, input_split_index: int) -> None:
         fetch(plan, [record])
         run_first_pass(plan, input_split_index, opened.progress)
         names = [f"survey/{p.name}" for p in plan.work_path("survey").glob(f"{input_split_index}.*")]
-        hand_over(plan, [*sorted(set(names) - {record}), record], is_kept=False)
+        upload(plan, [*sorted(set(names) - {record}), record], is_kept=False)
 
 
 def mark(opened: Opened) -> None:
@@ -123,7 +123,7 @@ def mark(opened: Opened) -> None:
     with _step(opened):
         fetch_folder(plan, "survey")
         mark_rows(plan)
-        in_threads(lambda s: hand_over(plan, mark_names(s.index)), plan.input_splits)
+        in_threads(lambda s: upload(plan, mark_names(s.index)), plan.input_splits)
 
 
 def extract(opened: Opened, input_split_index: int) -> None:
@@ -134,10 +134,10 @@ def extract(opened: Opened, input_split_index: int) -> None:
         fetch(plan, [record, f"survey/{input_split_index}.msgpack", *mark_names(input_split_index)])
         extracted = extract_split(plan, input_split_index, opened.progress)
         made = [*run_names(extracted), f"rejected/{input_split_index}.jsonl", statistics_name(input_split_index)]
-        hand_over(plan, [*made, record], is_kept=False)
+        upload(plan, [*made, record], is_kept=False)
 
 
-def lay_out(opened: Opened) -> tuple[Layout, list[Extracted]]:
+def make_layout(opened: Opened) -> tuple[Layout, list[Extracted]]:
     """Stores the layout of all shards, and returns it with what each input split gave."""
     plan = opened.plan
     with _step(opened):
@@ -147,13 +147,13 @@ def lay_out(opened: Opened) -> tuple[Layout, list[Extracted]]:
         extracted = load_extracted(plan)
         check_bad_rows(plan, extracted)
         layout = plan_layout(plan, extracted, opened.num_threads)
-        hand_over(plan, [LAYOUT_FILE])
+        upload(plan, [LAYOUT_FILE])
     return layout, extracted
 
 
 def segments(opened: Opened) -> Iterator[tuple[UnitKey, bytes]]:
     """Lays the shards out, and yields where the records of each unit of them lie, in portions by unit."""
-    layout, extracted = lay_out(opened)
+    layout, extracted = make_layout(opened)
     with _step(opened):
         all_runs = [run for part in extracted for run in runs_of(opened.plan, part)]
         # Together, because every element of an engine has its price; in portions, because the whole may be large.
@@ -167,7 +167,7 @@ def segments(opened: Opened) -> Iterator[tuple[UnitKey, bytes]]:
 
 def runs(opened: Opened) -> Iterator[tuple[int, bytes]]:
     """Lays the shards out, and yields where the runs of each input split lie, for `cut`."""
-    _, extracted = lay_out(opened)
+    _, extracted = make_layout(opened)
     with _step(opened):
         for part in extracted:
             if found := runs_of(opened.plan, part):
@@ -199,7 +199,7 @@ def write(opened: Opened, item: tuple[UnitKey, Iterable[bytes]]) -> list[ShardIn
             # With few units some threads get no unit. They compress blocks.
             num_threads = opened.num_threads if len(units) < 2 * opened.num_threads else 1
             shards = list(write_shards(plan, split, unit, found, opened.progress, num_threads))
-        hand_over(plan, records)
+        upload(plan, records)
     return shards
 
 
@@ -212,14 +212,14 @@ def commit(opened: Opened, shards: Sequence[ShardInfo]) -> None:
         fetch(plan, [LAYOUT_FILE])
         committed = commit_dataset(plan, load_layout(plan), load_extracted(plan), shards)
         write_whole(plan.work_path(COMMITTED_FILE), msgspec.msgpack.encode(committed))
-        hand_over(plan, [COMMITTED_FILE])
+        upload(plan, [COMMITTED_FILE])
 
 
 @contextmanager
 def _step(opened: Opened) -> Iterator[None]:
     with reported(opened.plan_path, opened.plan.work_dir):
         yield
-        hand_over_progress(opened.plan)
+        upload_progress(opened.plan)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from shardkit.conversion.commit.commit import (
     find_commit,
     refuse_existing,
 )
-from shardkit.conversion.exchange import exchange_url, fetch_folder, forget_handed_over, remove_exchange
+from shardkit.conversion.exchange import exchange_url, fetch_folder, remove_exchange, remove_uploaded
 from shardkit.conversion.extract.extract import is_whole
 from shardkit.conversion.extracted import Extracted
 from shardkit.conversion.inputs.database_rows import forget_server_rows
@@ -182,7 +182,7 @@ def _tidy(plan: Plan) -> None:
     if stale:
         # An input changed since it was read: the files written from it are no longer right.
         forget_written(plan)
-        forget_handed_over(plan, "shards", *(f"extract/{path.name}" for path in stale))
+        remove_uploaded(plan, "shards", *(f"extract/{path.name}" for path in stale))
         for path in stale:
             path.unlink(missing_ok=True)
     _remove_dead_temporaries(plan)

@@ -119,7 +119,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(found))
 
 
-def look_at_installation() -> Installation:
+def inspect_installation() -> Installation:
     """Returns the installed packages from their metadata, without imports."""
     try:
         found = metadata.distribution(PACKAGE)

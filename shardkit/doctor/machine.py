@@ -58,7 +58,7 @@ class Gpus(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
 
 
-def look_at_machine() -> Machine:
+def inspect_machine() -> Machine:
     """Returns the resources that this process may use."""
     folder = tempfile.gettempdir()
     return Machine(
@@ -80,7 +80,7 @@ class GpuQuestion:
     def __init__(self, command: Sequence[str] | None = None) -> None:
         self._process: subprocess.Popen[str] | None = None
         if command is None:
-            if find_spec("tensorflow") is None or not look_at_machine().has_gpu_driver:
+            if find_spec("tensorflow") is None or not inspect_machine().has_gpu_driver:
                 return
             command = (sys.executable, "-c", _ASK_TENSORFLOW)
         # TensorFlow writes much to stderr. Only its last line is needed, and only where it fails.

@@ -11,7 +11,7 @@ import msgspec
 from shardkit.units import format_count, format_number
 
 State = Literal["kept", "broken", "not checked"]
-Sight = Literal["right", "old", "missing", "wrong", "seen"]
+Observation = Literal["right", "old", "missing", "wrong", "seen"]
 """What a reader met: the expected file, the one from before, nothing, another one, or one that should not be there."""
 
 
@@ -192,8 +192,8 @@ def _is_settled(race: Race) -> bool:
     return race.found is not None and 0 <= race.found < race.num_writers
 
 
-def see(found: bytes | None, expected: bytes | None, before: bytes | None = None) -> Sight:
-    """Returns the sight of a reader.
+def observe(found: bytes | None, expected: bytes | None, before: bytes | None = None) -> Observation:
+    """Returns what a reader saw.
 
     Args:
         found: What was read; None if nothing was there.
@@ -209,18 +209,18 @@ def see(found: bytes | None, expected: bytes | None, before: bytes | None = None
     return "old" if found == before else "wrong"
 
 
-def judge_sights(promise: str, sights: Iterable[Sight], kept: str) -> Finding:
-    """Returns the finding from the sights of readers.
+def judge_observations(promise: str, observations: Iterable[Observation], kept: str) -> Finding:
+    """Returns the finding from what readers saw.
 
     Args:
         promise: Which.
-        sights: What each of them met.
+        observations: What each of them met.
         kept: What to say if all is well.
     """
-    counts = Counter(sights)
+    counts = Counter(observations)
     num_trials = sum(counts.values())
     num_broken = num_trials - counts["right"]
-    words: dict[Sight, str] = {
+    words: dict[Observation, str] = {
         "missing": "not there",
         "old": "as it had been before",
         "wrong": "with other content",

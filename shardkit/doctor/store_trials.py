@@ -21,16 +21,16 @@ import msgspec
 from shardkit.doctor.scratch import Scratch, scratch_folder
 from shardkit.doctor.store_guarantees import (
     Finding,
+    Observation,
     Race,
     RangeTrial,
-    Sight,
     Verdict,
     give_verdict,
+    judge_observations,
     judge_races,
     judge_ranges,
-    judge_sights,
     not_checked,
-    see,
+    observe,
 )
 from shardkit.errors import StorageError
 from shardkit.runtime.threads import worker_threads
@@ -132,17 +132,17 @@ def _rounds(num_rounds: int | None) -> Iterator[int]:
 def _check_creates(scratch: Scratch, rounds: Rounds) -> list[Finding]:
     small = [f"writer {i}".encode() for i in range(NUM_WRITERS)]
     races = [_race(scratch.path(f"race-{number}"), small) for number in rounds()]
-    sights: list[Sight] = []
+    observations: list[Observation] = []
     for number in range(len(races)):
         path = scratch.path(f"race-{number}")
         before = _read(path)
         was_taken = storage.try_create(path, b"late")
-        sights.append("wrong" if was_taken else see(_read(path), before))
+        observations.append("wrong" if was_taken else observe(_read(path), before))
     large = [bytes([i]) * _LARGE_CREATE_BYTES for i in range(_LARGE_WRITERS)]
     large_races = [_race(scratch.path(f"large-race-{number}"), large) for number in range(_LARGE_ROUNDS)]
     return [
         judge_races("exclusive_create", races),
-        judge_sights("refused_create", sights, "refused every time, and left as it was"),
+        judge_observations("refused_create", observations, "refused every time, and left as it was"),
         judge_races("large_exclusive_create", large_races),
     ]
 
@@ -167,26 +167,26 @@ def _race(path: str, contents: Sequence[bytes]) -> Race:
 
 
 def _check_files(scratch: Scratch, rounds: Rounds) -> list[Finding]:
-    reads: list[Sight] = []
-    lists: list[Sight] = []
-    overwrites: list[Sight] = []
-    deletions: list[Sight] = []
+    reads: list[Observation] = []
+    lists: list[Observation] = []
+    overwrites: list[Observation] = []
+    deletions: list[Observation] = []
     for number in rounds():
         name = f"file-{number:05}"
         path = scratch.path(name)
         first, second = (f"{word} content of {name}".encode() for word in ("first", "other"))
         _put(scratch, name, first)
-        reads.append(see(_read(path), first))
+        reads.append(observe(_read(path), first))
         lists.append("right" if _is_listed(path) else "missing")
         _put(scratch, name, second)
-        overwrites.append(see(_read(path), second, first))
+        overwrites.append(observe(_read(path), second, first))
         storage.delete_file(path)
         deletions.append("seen" if _read(path) is not None or _is_listed(path) else "right")
     return [
-        judge_sights("read_after_write", reads, "read at once every time"),
-        judge_sights("list_after_write", lists, "listed at once every time"),
-        judge_sights("overwrite", overwrites, "read anew at once every time"),
-        judge_sights("delete", deletions, "neither read nor listed any more"),
+        judge_observations("read_after_write", reads, "read at once every time"),
+        judge_observations("list_after_write", lists, "listed at once every time"),
+        judge_observations("overwrite", overwrites, "read anew at once every time"),
+        judge_observations("delete", deletions, "neither read nor listed any more"),
     ]
 
 
@@ -218,23 +218,23 @@ def _range(path: str, content: bytes, start: int, num_bytes: int) -> RangeTrial:
 def _check_large_put(scratch: Scratch, rounds: Rounds) -> list[Finding]:
     content = random.Random(1).randbytes(LARGE_BYTES)
     _put(scratch, "large", content)
-    sight = see(_read(scratch.path("large")), content)
-    return [judge_sights("large_put", [sight], f"{LARGE_BYTES // MiB} MiB came back as they were sent")]
+    observation = observe(_read(scratch.path("large")), content)
+    return [judge_observations("large_put", [observation], f"{LARGE_BYTES // MiB} MiB came back as they were sent")]
 
 
 def _check_given_up(scratch: Scratch, rounds: Rounds) -> list[Finding]:
-    if not storage.can_give_up(scratch.url):
+    if not storage.can_leave_unfinished(scratch.url):
         return [not_checked("given_up_upload", "its client sends files in one go")]
     path = scratch.path("given-up")
-    sights: list[Sight] = []
-    with storage.given_up_upload(path):
-        sights.append(_unseen(path))
-    sights.append(_unseen(path))
-    sights += ["seen" for _ in storage.list_uploads(scratch.url)]
-    return [judge_sights("given_up_upload", sights, "seen neither meanwhile nor afterwards")]
+    observations: list[Observation] = []
+    with storage.unfinished_upload(path):
+        observations.append(_unseen(path))
+    observations.append(_unseen(path))
+    observations += ["seen" for _ in storage.list_uploads(scratch.url)]
+    return [judge_observations("given_up_upload", observations, "seen neither meanwhile nor afterwards")]
 
 
-def _unseen(path: str) -> Sight:
+def _unseen(path: str) -> Observation:
     return "seen" if _read(path) is not None or _is_listed(path) else "right"
 
 
@@ -250,7 +250,7 @@ def _check_locks(scratch: Scratch, rounds: Rounds) -> list[Finding]:
     finally:
         for handle in handles:
             os.close(handle)
-    return [judge_sights("lock", ["right" if given == [True, False] else "wrong"], "the second one was refused")]
+    return [judge_observations("lock", ["right" if given == [True, False] else "wrong"], "the second one was refused")]
 
 
 def _is_given(handle: int) -> bool:

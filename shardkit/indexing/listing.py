@@ -67,7 +67,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-class _Looked(NamedTuple):
+class _Inspected(NamedTuple):
     file: RawFile
     form: Form
     holds_records: bool
@@ -102,20 +102,20 @@ def list_tfrecords(patterns: Sequence[str], options: IndexOptions) -> Listed:
         raise _no_common_folder(listed)
     _refuse_other_texts(listed)
     wanted, others, empty = [], [], []
-    for looked in _map(_look, listed):
-        if looked.holds_records:
-            wanted.append(looked)
-        elif looked.file.path not in named and not is_called_tfrecord(looked.file.name):
-            others.append(looked.file)
-        elif looked.file.num_bytes:
-            wanted.append(looked)
+    for inspected in _map(_inspect, listed):
+        if inspected.holds_records:
+            wanted.append(inspected)
+        elif inspected.file.path not in named and not is_called_tfrecord(inspected.file.name):
+            others.append(inspected.file)
+        elif inspected.file.num_bytes:
+            wanted.append(inspected)
         else:
-            empty.append(looked.file)
+            empty.append(inspected.file)
     if not wanted:
         raise _nothing_found(root, [*others, *empty])
     return Listed(
         root=root,
-        files=tuple(looked.file for looked in wanted),
+        files=tuple(inspected.file for inspected in wanted),
         compression=_one_compression(wanted),
         empty=tuple(empty),
         notes=(*_left_out(others), *_named_twice(expanded.repeated, root)),
@@ -153,16 +153,16 @@ def _one_spelling(path: str) -> str:
     return path.replace("memory:///", "memory://", 1)
 
 
-def _look(file: RawFile) -> _Looked:
+def _inspect(file: RawFile) -> _Inspected:
     if not file.num_bytes:
-        return _Looked(file, "plain", False)
+        return _Inspected(file, "plain", False)
     with open_raw(file) as raw:
         head = raw.read(_HEAD_BYTES)
     file = msgspec.structs.replace(file, compression=compression_of(head))
     if is_record_header(head):
-        return _Looked(msgspec.structs.replace(file, compression=None), "plain", True)
+        return _Inspected(msgspec.structs.replace(file, compression=None), "plain", True)
     is_gzip_of_records = file.compression == "gzip" and is_record_header(_unzipped_head(head))
-    return _Looked(file, form_of(file), is_gzip_of_records or is_zlib_of_records(head))
+    return _Inspected(file, form_of(file), is_gzip_of_records or is_zlib_of_records(head))
 
 
 def _unzipped_head(head: bytes) -> bytes:
@@ -179,8 +179,8 @@ def _map(function: Callable[[RawFile], T], files: Sequence[RawFile]) -> list[T]:
         return list(threads.map(function, files))
 
 
-def _one_compression(looked: Sequence[_Looked]) -> Compression:
-    for item in looked:
+def _one_compression(inspected: Sequence[_Inspected]) -> Compression:
+    for item in inspected:
         other = "zlib" if item.form == "zlib" else item.file.compression
         if other not in (None, "gzip"):
             raise UsageError(
@@ -189,8 +189,8 @@ def _one_compression(looked: Sequence[_Looked]) -> Compression:
                 why="readers of single blocks know gzip and plain TFRecords",
                 next_step=_CONVERT,
             )
-    first = looked[0]
-    for item in looked:
+    first = inspected[0]
+    for item in inspected:
         if (item.form == "plain") != (first.form == "plain"):
             gzip, plain = (item, first) if first.form == "plain" else (first, item)
             raise UsageError(

@@ -93,7 +93,7 @@ def index_tfrecords(
         DamageError: If a conversion made the folder, and no version of it is whole.
         StorageError, OutOfSpaceError: If a store fails.
     """
-    splits, untold = assign_splits([f.name for f in listed.files], options.splits)
+    splits, unsplit = assign_splits([f.name for f in listed.files], options.splits)
     previous, damages = find_indexed(listed.root, listed)
     if previous is not None and is_unchanged(previous, listed, options, num_threads=num_threads, progress=progress):
         return Indexed(previous, False, listed.notes)
@@ -101,12 +101,12 @@ def index_tfrecords(
     found = scan_all(listed, options, splits, num_threads=num_threads, progress=progress)
     order = order_of_splits([splits[s.file.name] for s in found.files], options.splits)
     dataset, is_new = commit(found, listed, make_shards(found, splits, order), options, patterns, previous)
-    return Indexed(dataset, is_new, (*damages, *found.notes, *_untold_note(untold, len(order))))
+    return Indexed(dataset, is_new, (*damages, *found.notes, *_no_split_note(unsplit, len(order))))
 
 
-def _untold_note(untold: Sequence[str], num_splits: int) -> tuple[str, ...]:
-    if not untold or num_splits == 1:
+def _no_split_note(unsplit: Sequence[str], num_splits: int) -> tuple[str, ...]:
+    if not unsplit or num_splits == 1:
         return ()
-    files = format_number(len(untold), "file")
-    tell = "tells" if len(untold) == 1 else "tell"
-    return (f"the names of {files} {tell} no split, such as {untold[0]}: counted as {DEFAULT_SPLIT}; see --split",)
+    files = format_number(len(unsplit), "file")
+    tell = "tells" if len(unsplit) == 1 else "tell"
+    return (f"the names of {files} {tell} no split, such as {unsplit[0]}: counted as {DEFAULT_SPLIT}; see --split",)

@@ -68,11 +68,11 @@ def assign_splits(names: Sequence[str], globs: Sequence[tuple[str, str]]) -> tup
     # Called for its check of the names only.
     parse_shares([SplitShare(name=split) for split in dict.fromkeys(split for split, _ in globs)], (DEFAULT_SPLIT,))
     chosen: dict[str, str] = {}
-    untold: list[str] = []
+    unsplit: list[str] = []
     for name in names:
         split = next((s for s, glob in globs if matches(name, glob)), None) or split_of_name(name)
         if split is None:
-            untold.append(name)
+            unsplit.append(name)
         chosen[name] = split or DEFAULT_SPLIT
     for split, glob in globs:
         if not any(matches(name, glob) for name in names):
@@ -81,7 +81,7 @@ def assign_splits(names: Sequence[str], globs: Sequence[tuple[str, str]]) -> tup
                 why=f"the files are called like {names[0]}",
                 next_step="Write the glob as the files are called, or as their paths below the folder, in quotes",
             )
-    return chosen, untold
+    return chosen, unsplit
 
 
 def order_of_splits(splits: Sequence[str], globs: Sequence[tuple[str, str]]) -> list[str]:

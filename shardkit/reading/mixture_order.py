@@ -6,7 +6,7 @@ many of them each of several sources gives is decided by halving the set of sour
 part, the lanes round at evenly spaced thresholds. So, by Hermite's identity, what they round up and down cancels out:
 two sources are never further than one row from their proportions, whatever the number of steps, lanes and workers is
 (half a row where the lanes share a batch evenly; of several turns that is true of the steps that they took together,
-and within those a batch is off by a row or two more). Where more sources part, thresholds of the later partings are
+and within those a batch is off by a row or two more). Where more sources part, thresholds of the later partitions are
 spread by Halton's sequence, and the distance stays a few rows. Nothing is summed up step by step, so any step is found
 without the ones before it, and all numbers are exact.
 
@@ -46,11 +46,11 @@ class SourceRows(NamedTuple):
     stop: int
 
 
-class _Parting(NamedTuple):
+class _Partition(NamedTuple):
     """Where the rows of a set of sources are dealt to its two halves."""
 
-    left: _Parting | int
-    right: _Parting | int
+    left: _Partition | int
+    right: _Partition | int
     left_weight: int
     weight: int
     level: int
@@ -118,7 +118,7 @@ class MixtureOrder:
     def _count(self, lane: int, number: int) -> tuple[int, ...]:
         """Returns how many rows of each source a lane gives to its first batches."""
         counts = [0] * len(self._sizes)
-        waiting: list[tuple[_Parting | int, int]] = [(self._root, number * self._shares[lane])]
+        waiting: list[tuple[_Partition | int, int]] = [(self._root, number * self._shares[lane])]
         while waiting:
             node, count = waiting.pop()
             if isinstance(node, int):
@@ -160,11 +160,11 @@ def integer_weights(weights: Sequence[float | Fraction]) -> list[int]:
     return [integer // divisor for integer in integers]
 
 
-def _part(sources: Sequence[int], weights: Sequence[int], level: int) -> _Parting | int:
+def _part(sources: Sequence[int], weights: Sequence[int], level: int) -> _Partition | int:
     if len(sources) == 1:
         return sources[0]
     left = sources[0::2]
-    return _Parting(
+    return _Partition(
         _part(left, weights, level + 1),
         _part(sources[1::2], weights, level + 1),
         sum(weights[i] for i in left),

@@ -42,7 +42,7 @@ _begun: dict[int, BoundedStep] = {}
 _late: BoundedStep | None = None
 
 
-def held_up(step: BoundedStep) -> BadInputError:
+def deadline_error(step: BoundedStep) -> BadInputError:
     """Returns the error for a step that passed its deadline."""
     return BadInputError(
         "planning was held up",
@@ -95,7 +95,7 @@ def bounded(what: str) -> Iterator[None]:
         # Libraries that call back into Python turn what a signal raises into errors that they have.
         if _late is None or isinstance(error, BadInputError):
             raise
-        raise held_up(_late) from error
+        raise deadline_error(_late) from error
     finally:
         _begun.pop(step.number, None)
         report(BoundedStep(step.number, None))
@@ -106,4 +106,4 @@ def _end_late_step(number: int, frame: FrameType | None) -> None:
     now = time.monotonic()
     _late = next((s for s in list(_begun.values()) if s.deadline is not None and s.deadline < now), None)
     if _late is not None:
-        raise held_up(_late)
+        raise deadline_error(_late)

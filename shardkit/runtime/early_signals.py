@@ -30,11 +30,11 @@ def stop_at_once_on_signals(announce: "Callable[[], None] | None" = None) -> Non
     global _announce
     _announce = announce
     for number in _WORDS:
-        if is_unanswered(number):
+        if has_default_handler(number):
             signal.signal(number, stop_at_once)
 
 
-def is_unanswered(number: int) -> bool:
+def has_default_handler(number: int) -> bool:
     """Returns whether nothing but Python's own answer, or `stop_at_once`, waits for a signal."""
     return signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, stop_at_once)
 

@@ -113,7 +113,7 @@ def let_replace() -> None:
     _is_replaceable = True
 
 
-def leave_if_memory_is_short() -> None:
+def exit_if_memory_is_short() -> None:
     """Ends this process if its memory is short and it may be replaced.
 
     To be called after an allocation failed and the caller's memory was freed. If memory is still short, a user's

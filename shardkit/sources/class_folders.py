@@ -11,7 +11,7 @@ from shardkit.errors import UsageError
 from shardkit.file_types import suffix_of
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
-from shardkit.sources.inventory import is_beside_data
+from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.naming_tables import labels_option
 from shardkit.sources.split_names import folders_below_split
 from shardkit.units import MiB, format_count
@@ -249,7 +249,7 @@ def are_class_documents(files: Sequence[RawFile]) -> bool:
     Raises:
         UsageError: If a few files lie beside such texts, or alone in their folder.
     """
-    data = [file for file in files if file.num_bytes and not is_beside_data(file.name)]
+    data = [file for file in files if file.num_bytes and not is_companion_file(file.name)]
     texts = [file for file in data if suffix_of(file.name) in _DOCUMENT_SUFFIXES and _class_name(file) is not None]
     if len(texts) < max(_MIN_DOCUMENTS, 0.9 * len(data)) or any(f.num_bytes > _MAX_DOCUMENT_BYTES for f in texts):
         return False

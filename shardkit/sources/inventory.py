@@ -20,7 +20,7 @@ _EXAMPLE_WIDTH = 16
 _TITLE_WIDTH = 22
 
 
-class Look(NamedTuple):
+class Recognized(NamedTuple):
     """What the first bytes of a file tell.
 
     Attributes:
@@ -60,7 +60,7 @@ class Kind(NamedTuple):
     example: str
 
 
-def is_beside_data(name: str) -> bool:
+def is_companion_file(name: str) -> bool:
     """Whether a file is called like something that systems and tools put beside data, or that accompanies it."""
     return _BESIDE_DATA.search(_base(name)) is not None or file_types.is_document_name(name)
 
@@ -73,24 +73,24 @@ def suffix_in(name: str) -> str:
     return f"{file_types.suffix_of(stem)}.{suffix}" if f".{suffix}" in file_types.COMPRESSED_SUFFIXES else suffix
 
 
-def passed_over(files: Sequence[RawFile], looks: Mapping[str, Look]) -> list[RawFile]:
+def passed_over(files: Sequence[RawFile], recognized: Mapping[str, Recognized]) -> list[RawFile]:
     """Returns the files that are no data: called like what lies beside data, and of another kind than the data.
 
     None is passed over where all files are called so.
 
     Args:
         files: Of the inputs.
-        looks: By name, of those that are not empty.
+        recognized: By name, of those that are not empty.
     """
-    named_so = [file for file in files if is_beside_data(file.name)]
+    named_so = [file for file in files if is_companion_file(file.name)]
     if len(named_so) == len(files):
         return []
     names = {file.name for file in named_so}
-    data = {look.format for name, look in looks.items() if name not in names}
-    return [file for file in named_so if _is_no_data(file.name, looks.get(file.name), data)]
+    data = {one.format for name, one in recognized.items() if name not in names}
+    return [file for file in named_so if _is_no_data(file.name, recognized.get(file.name), data)]
 
 
-def other_kinds(format: str, files: Sequence[RawFile], looks: Mapping[str, Look]) -> list[RawFile]:
+def other_kinds(format: str, files: Sequence[RawFile], recognized: Mapping[str, Recognized]) -> list[RawFile]:
     """Returns the files that `--format` passes over: those that are called like none of the format.
 
     Files that are called alike stay together, so that a damaged one is found. None is passed over where no file is of
@@ -99,20 +99,20 @@ def other_kinds(format: str, files: Sequence[RawFile], looks: Mapping[str, Look]
     Args:
         format: The wanted one.
         files: Of the inputs.
-        looks: By name, of those that are not empty.
+        recognized: By name, of those that are not empty.
     """
-    alike = {suffix_in(name) for name, look in looks.items() if look.format == format}
+    alike = {suffix_in(name) for name, one in recognized.items() if one.format == format}
     return [file for file in files if suffix_in(file.name) not in alike] if alike else []
 
 
-def count_kinds(files: Iterable[RawFile], looks: Mapping[str, Look]) -> tuple[Kind, ...]:
+def count_kinds(files: Iterable[RawFile], recognized: Mapping[str, Recognized]) -> tuple[Kind, ...]:
     """Returns the kinds of the files, those of the most files first."""
     found: dict[str, list[RawFile]] = {}
     for file in files:
-        if file.name in looks:
-            found.setdefault(looks[file.name].kind, []).append(file)
+        if file.name in recognized:
+            found.setdefault(recognized[file.name].kind, []).append(file)
     kinds = [
-        Kind(title, looks[alike[0].name].format, len(alike), sum(f.num_bytes for f in alike), alike[0].name)
+        Kind(title, recognized[alike[0].name].format, len(alike), sum(f.num_bytes for f in alike), alike[0].name)
         for title, alike in found.items()
     ]
     return tuple(sorted(kinds, key=lambda kind: -kind.num_files))
@@ -163,13 +163,13 @@ def formats_that_are_read() -> str:
     return ", ".join(format.title for format in FORMATS.values())
 
 
-def _is_no_data(name: str, look: Look | None, data: set[str | None]) -> bool:
-    if look is None:
+def _is_no_data(name: str, one: Recognized | None, data: set[str | None]) -> bool:
+    if one is None:
         return True
     if file_types.is_document_name(name):
-        return look.format is None or format_named(look.format).content == "text"
+        return one.format is None or format_named(one.format).content == "text"
     base = _base(name)
-    return look.format not in data or base in _SUMMARIES or base.startswith("._")
+    return one.format not in data or base in _SUMMARIES or base.startswith("._")
 
 
 def _base(name: str) -> str:

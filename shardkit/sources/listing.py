@@ -20,7 +20,7 @@ from shardkit.sources.dataset.inputs import Datasets, Version, find_datasets, ve
 from shardkit.sources.file_globs import choice_notes, choose_files, without_excluded
 from shardkit.sources.files.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
 from shardkit.sources.files.streams import open_raw
-from shardkit.sources.inventory import is_beside_data
+from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.registry import naming_fault
 from shardkit.sources.split_names import split_in_name
 from shardkit.storage import files as storage
@@ -71,7 +71,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     damaged: tuple[tuple[RawFile, str], ...] = ()
 
 
-class _Looked(NamedTuple):
+class _Inspected(NamedTuple):
     # The facts that a look at a file gave.
     file: RawFile
     like_image: bool
@@ -165,12 +165,12 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
     root = expanded.root
     listed = sorted((_raw_file(info, expanded, options) for info in expanded.files), key=_order_of)
     kept = without_excluded(listed, options)
-    looked = _look_into(kept, options)
-    if len(looked) == 1 and looked[0].members is not None:
-        root, members = _within(looked[0].file, looked[0].members.files)
-        named = [(looked[0].file.name, file) for file in members]
+    inspected = _inspect_all(kept, options)
+    if len(inspected) == 1 and inspected[0].members is not None:
+        root, members = _within(inspected[0].file, inspected[0].members.files)
+        named = [(inspected[0].file.name, file) for file in members]
     else:
-        named = [(item.file.name, file) for item in looked for file in _files_of(item)]
+        named = [(item.file.name, file) for item in inspected for file in _files_of(item)]
     num_excluded = len(listed) - len(kept)
     chosen = choose_files(named, num_excluded, options)
     files, left_out = _without_manifests(chosen)
@@ -179,14 +179,14 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
         *_link_notes(expanded.linked, root),
         *_some_notes([_name(path, root) for path in expanded.unlisted], _UNLISTED),
         *choice_notes(len(chosen), len(named) + num_excluded),
-        *(item.members.note for item in looked if item.members is not None and item.members.note),
-        *_naming_notes(looked, files),
+        *(item.members.note for item in inspected if item.members is not None and item.members.note),
+        *_naming_notes(inspected, files),
         *_some_notes(left_out, "belongs to a dataset beside its shards and was left out"),
     )
     empty_notes = _some_notes(
-        [f.name for f in files if f.num_bytes == 0 and not is_beside_data(f.name)], "is empty: 0 rows"
+        [f.name for f in files if f.num_bytes == 0 and not is_companion_file(f.name)], "is empty: 0 rows"
     )
-    damaged = [(item.file, item.refusal) for item in looked if item.refusal is not None]
+    damaged = [(item.file, item.refusal) for item in inspected if item.refusal is not None]
     if damaged and not any(f.num_bytes for f in files):
         raise damaged[0][1]
     return Listing(
@@ -251,20 +251,20 @@ def _order_of(file: RawFile) -> tuple[str, int]:
     return (file.name, 0) if file.shard is None else (file.shard.dataset, file.shard.position)
 
 
-def _look_into(files: list[RawFile], options: SourceOptions) -> list[_Looked]:
+def _inspect_all(files: list[RawFile], options: SourceOptions) -> list[_Inspected]:
     if all(storage.is_local(f.path) for f in files):
-        return [_look(f, options) for f in files]
+        return [_inspect(f, options) for f in files]
     with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
-        return list(threads.map(lambda f: _look(f, options), files))
+        return list(threads.map(lambda f: _inspect(f, options), files))
 
 
-def _look(file: RawFile, options: SourceOptions) -> _Looked:
+def _inspect(file: RawFile, options: SourceOptions) -> _Inspected:
     if not file.name.isascii() and escaped(file.name) != file.name:
         return _refuse_name(file, options)
     # A million images would be a million more requests, and an image inside a gzip is not read anyway.
     like_image = file_types.has_image_suffix(file.name)
     if like_image or file.num_bytes == 0 or file.shard is not None:
-        return _Looked(file, like_image)
+        return _Inspected(file, like_image)
     with open_raw(file) as stream:
         head = stream.read(ARCHIVE_HEAD_BYTES)
     file = msgspec.structs.replace(file, compression=file_types.compression_of(head))
@@ -273,10 +273,10 @@ def _look(file: RawFile, options: SourceOptions) -> _Looked:
     except BadInputError as error:
         if not options.tolerates_bad_rows:
             raise
-        return _Looked(file, like_image, refusal=error)
+        return _Inspected(file, like_image, refusal=error)
     if members is not None or options.format is not None:
-        return _Looked(file, like_image, members)
-    return _Looked(file, like_image, naming_fault=naming_fault(head, file.name, file.compression))
+        return _Inspected(file, like_image, members)
+    return _Inspected(file, like_image, naming_fault=naming_fault(head, file.name, file.compression))
 
 
 def _array_splits(file: RawFile) -> Members | None:
@@ -287,12 +287,12 @@ def _array_splits(file: RawFile) -> Members | None:
     return Members(parts, note) if parts else None
 
 
-def _refuse_name(file: RawFile, options: SourceOptions) -> _Looked:
+def _refuse_name(file: RawFile, options: SourceOptions) -> _Inspected:
     path = escaped(file.path)
     error = UsageError("the file name is not UTF-8", where=printable(path), next_step="Rename the file")
     if not options.tolerates_bad_rows:
         raise error
-    return _Looked(msgspec.structs.replace(file, path=path, name=escaped(file.name)), False, refusal=error)
+    return _Inspected(msgspec.structs.replace(file, path=path, name=escaped(file.name)), False, refusal=error)
 
 
 def escaped(name: str) -> str:
@@ -304,7 +304,7 @@ def _reason(error: BadInputError | UsageError) -> str:
     return error.what if error.why is None else f"{error.what}: {error.why}"
 
 
-def _files_of(item: _Looked) -> list[RawFile]:
+def _files_of(item: _Inspected) -> list[RawFile]:
     if item.refusal is not None:
         return []
     if item.members is None:
@@ -330,8 +330,8 @@ def _without_manifests(files: list[RawFile]) -> tuple[list[RawFile], list[str]]:
     return [f for f in files if f.name not in left_out], sorted(left_out)
 
 
-def _naming_notes(looked: list[_Looked], files: Sequence[RawFile]) -> Iterator[str]:
-    faults = [(item.naming_fault, item.file.name) for item in looked if item.naming_fault is not None]
+def _naming_notes(inspected: list[_Inspected], files: Sequence[RawFile]) -> Iterator[str]:
+    faults = [(item.naming_fault, item.file.name) for item in inspected if item.naming_fault is not None]
     read = {f.name for f in files} if faults else set()
     by_fault: dict[str, list[str]] = {}
     for fault, name in faults:

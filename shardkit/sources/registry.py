@@ -22,10 +22,10 @@ from shardkit.sources.files.streams import read_head
 from shardkit.sources.formats import FORMATS, LABEL_TABLE_OPTIONS, Format, format_named
 from shardkit.sources.inventory import (
     Kind,
-    Look,
+    Recognized,
     count_kinds,
     formats_that_are_read,
-    is_beside_data,
+    is_companion_file,
     other_kinds,
     passed_over,
     several_kinds,
@@ -146,32 +146,32 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     filled = [f for f in files if f.num_bytes]
     if not filled and options.format is None:
         raise NoRowsError(why="all input files are empty")
-    looks = _look_at(filled, options)
-    passed = passed_over(files, looks)
+    recognized = _recognize_all(filled, options)
+    passed = passed_over(files, recognized)
     out = {file.name for file in passed}
     data = [file for file in filled if file.name not in out]
     if options.format is not None:
         source = source_for(options.format)
         known_as = format_named(options.format).known_as or options.format
-        passed += other_kinds(known_as, [file for file in files if file.name not in out], looks)
+        passed += other_kinds(known_as, [file for file in files if file.name not in out], recognized)
         out = {file.name for file in passed}
-        return Choice(source, (), tuple(passed), count_kinds((f for f in data if f.name not in out), looks))
-    if options.labels is not None and len(labelled := {f for f in map(_row_format, looks.values()) if f}) == 1:
-        passed += other_kinds(labelled.pop(), data, looks)
+        return Choice(source, (), tuple(passed), count_kinds((f for f in data if f.name not in out), recognized))
+    if options.labels is not None and len(labelled := {f for f in map(_row_format, recognized.values()) if f}) == 1:
+        passed += other_kinds(labelled.pop(), data, recognized)
         out = {file.name for file in passed}
         data = [file for file in data if file.name not in out]
-    kinds = count_kinds(data, looks)
-    if _hold_class_documents(data, looks, options):
+    kinds = count_kinds(data, recognized)
+    if _hold_class_documents(data, recognized, options):
         return Choice(source_for("text"), (), tuple(passed), kinds)
-    format = _format_of_all(data, looks, kinds, options)
+    format = _format_of_all(data, recognized, kinds, options)
     if format == "text":
         _check_no_tables(data)
-    return Choice(source_for(format), _refused(data, looks, format, options), tuple(passed), kinds)
+    return Choice(source_for(format), _refused(data, recognized, format, options), tuple(passed), kinds)
 
 
 def _beside_datasets(files: tuple[RawFile, ...], options: SourceOptions) -> tuple[RawFile, ...]:
     others = tuple(file for file in files if file.shard is None)
-    filled = next((file for file in others if file.num_bytes and not is_beside_data(file.name)), None)
+    filled = next((file for file in others if file.num_bytes and not is_companion_file(file.name)), None)
     if filled is not None and options.format is None:
         raise UsageError(
             "the inputs are datasets of shardkit and other files",
@@ -181,14 +181,14 @@ def _beside_datasets(files: tuple[RawFile, ...], options: SourceOptions) -> tupl
     return others
 
 
-def _row_format(look: Look) -> str | None:
+def _row_format(one: Recognized) -> str | None:
     # Labels are of images, sounds and arrays.
-    return look.format if format_named(look.format).has_row_files else None
+    return one.format if format_named(one.format).has_row_files else None
 
 
-def _hold_class_documents(files: list[RawFile], looks: dict[str, Look], options: SourceOptions) -> bool:
+def _hold_class_documents(files: list[RawFile], recognized: dict[str, Recognized], options: SourceOptions) -> bool:
     # A short text may look like a table.
-    are_texts = all(looks[file.name].format in ("text", "csv", "tsv") for file in files)
+    are_texts = all(recognized[file.name].format in ("text", "csv", "tsv") for file in files)
     return are_texts and not options.no_labels and are_class_documents(files)
 
 
@@ -201,67 +201,67 @@ def _check_no_tables(files: list[RawFile]) -> None:
 
 
 def _format_of_all(
-    files: list[RawFile], looks: dict[str, Look], kinds: tuple[Kind, ...], options: SourceOptions
+    files: list[RawFile], recognized: dict[str, Recognized], kinds: tuple[Kind, ...], options: SourceOptions
 ) -> str:
-    known = [looks[file.name] for file in files if looks[file.name].format is not None]
+    known = [recognized[file.name] for file in files if recognized[file.name].format is not None]
     if not known and len(kinds) == 1:
-        raise next(look.error for look in looks.values() if look.error is not None)
+        raise next(one.error for one in recognized.values() if one.error is not None)
     if options.tolerates_bad_rows and known:
         # Files whose content fits their name show the format of the others.
-        known = [look for look in known if look.fault is None] or known
-        if len({look.format for look in known}) == 1:
+        known = [one for one in known if one.fault is None] or known
+        if len({one.format for one in known}) == 1:
             return known[0].format or ""
     if len(kinds) > 1:
-        raise several_kinds(kinds, _labels_option(files, looks))
+        raise several_kinds(kinds, _labels_option(files, recognized))
     return known[0].format or ""
 
 
-def _labels_option(files: list[RawFile], looks: dict[str, Look]) -> str | None:
-    rows = [file for file in files if _row_format(looks[file.name])]
+def _labels_option(files: list[RawFile], recognized: dict[str, Recognized]) -> str | None:
+    rows = [file for file in files if _row_format(recognized[file.name])]
     names = {file.name for file in rows}
     tables = tables_that_name(rows, [file for file in files if file.name not in names]) if rows else ()
     return labels_option(tables[0]) if tables else None
 
 
 def _refused(
-    files: list[RawFile], looks: dict[str, Look], format: str, options: SourceOptions
+    files: list[RawFile], recognized: dict[str, Recognized], format: str, options: SourceOptions
 ) -> tuple[tuple[RawFile, str], ...]:
     # Files that are a row each are refused when they are read, as rows.
     if not options.tolerates_bad_rows or format_named(format).has_row_files:
         return ()
-    found = [(file, looks[file.name].refusal(format)) for file in files]
+    found = [(file, recognized[file.name].refusal(format)) for file in files]
     return tuple((file, reason) for file, reason in found if reason)
 
 
-def _look_at(files: list[RawFile], options: SourceOptions) -> dict[str, Look]:
+def _recognize_all(files: list[RawFile], options: SourceOptions) -> dict[str, Recognized]:
     # Files that are called alike are of one kind; a sample of each kind is opened, which spares a million requests. All
     # are opened where the sample is of several kinds.
     by_suffix: dict[str, list[RawFile]] = {}
     for file in files:
         by_suffix.setdefault(suffix_in(file.name), []).append(file)
-    looks: dict[str, Look] = {}
+    recognized: dict[str, Recognized] = {}
     for alike in by_suffix.values():
-        found = {file.name: _look(file, options) for file in sample_files(alike, _SNIFFED_FILES)}
+        found = {file.name: _recognize(file, options) for file in sample_files(alike, _SNIFFED_FILES)}
         usual = next(iter(found.values()))
-        is_uniform = all((look.kind, look.fault) == (usual.kind, usual.fault) for look in found.values())
+        is_uniform = all((one.kind, one.fault) == (usual.kind, usual.fault) for one in found.values())
         for file in alike:
-            looks[file.name] = found.get(file.name) or (usual if is_uniform else _look(file, options))
-    return looks
+            recognized[file.name] = found.get(file.name) or (usual if is_uniform else _recognize(file, options))
+    return recognized
 
 
-def _look(file: RawFile, options: SourceOptions) -> Look:
+def _recognize(file: RawFile, options: SourceOptions) -> Recognized:
     try:
         head = read_head(file, file_types.HEAD_BYTES)
     except DamagedFileError as error:
         if not options.tolerates_bad_rows and options.format is None:
             raise
-        return Look(None, "damaged", error=error)
+        return Recognized(None, "damaged", error=error)
     fault = naming_fault(head, file.name, None) if file.compression in (None, "archive") else None
     try:
         found = _format_of(head, file)
     except UsageError as error:
-        return Look(None, file_types.foreign_format(head) or file_types.UNKNOWN, fault, error)
-    return Look(found, format_named(found).title, fault)
+        return Recognized(None, file_types.foreign_format(head) or file_types.UNKNOWN, fault, error)
+    return Recognized(found, format_named(found).title, fault)
 
 
 def _format_of(head: bytes, file: RawFile) -> str:

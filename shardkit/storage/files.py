@@ -51,12 +51,12 @@ from shardkit.storage.objects import (
 from shardkit.storage.os_errors import free_bytes, translate_os_errors
 from shardkit.storage.regular_files import open_regular
 from shardkit.storage.temporary_files import copy_whole, fsync_folder, remove_dead, temporary_beside
-from shardkit.storage.uploads import abort_upload, can_give_up, given_up_object, list_uploads
+from shardkit.storage.uploads import abort_upload, can_leave_unfinished, list_uploads, unfinished_object
 from shardkit.units import MiB
 
 __all__ = [
     "abort_upload",
-    "can_give_up",
+    "can_leave_unfinished",
     "free_bytes",
     "is_local",
     "join",
@@ -341,14 +341,14 @@ def remove_folder(path: str) -> None:
 
 
 @contextmanager
-def given_up_upload(path: str) -> Iterator[None]:
+def unfinished_upload(path: str) -> Iterator[None]:
     """Sends a part of a file, and gives it up at the end of the context: at no time is anything to be seen of it.
 
     Raises:
         StorageError: If the store does not take the part.
     """
     if not is_local(path):
-        with given_up_object(path):
+        with unfinished_object(path):
             yield
         return
     target = local_path(path)

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, cast
 from shardkit.errors import StorageError
 from shardkit.storage.clients import client_of
 from shardkit.storage.locations import redact
-from shardkit.storage.requests import patiently
+from shardkit.storage.requests import with_retries
 from shardkit.storage.seekable_file import SeekableFile
 from shardkit.units import MiB
 
@@ -24,7 +24,7 @@ def open_object(path: str) -> BinaryIO:
     """
     # Some clients remember from a listing that an object is missing, or the size of one that was replaced since.
     client_of(path).invalidate_cache()
-    file = patiently(lambda left_s: client_of(path).open(path, "rb"), path)
+    file = with_retries(lambda left_s: client_of(path).open(path, "rb"), path)
     num_bytes = getattr(file, "size", None)
     if num_bytes is None:
         # Some web servers give a stream and nothing else.
@@ -62,6 +62,6 @@ class _ObjectFile(SeekableFile):
                 )
             return data
 
-        data = patiently(request, self._path) if num_bytes else b""
+        data = with_retries(request, self._path) if num_bytes else b""
         self._position += num_bytes
         return data

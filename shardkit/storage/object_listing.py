@@ -9,7 +9,7 @@ from shardkit.errors import UsageError
 from shardkit.storage.clients import client_of
 from shardkit.storage.locations import names_path, protocol_of, redact
 from shardkit.storage.objects import ObjectInfo
-from shardkit.storage.requests import LISTING_TIMEOUT_S, ask_afresh
+from shardkit.storage.requests import LISTING_TIMEOUT_S, ask_uncached
 from shardkit.storage.responses import version_of
 
 _Found = dict[str, dict[str, Any]]
@@ -47,7 +47,7 @@ def expand_objects(pattern: str) -> list[ObjectInfo]:
 def _below(url: str) -> _Found:
     """Returns the object of this name, or all objects below the folder of this name."""
     try:
-        info = ask_afresh(url, "info")
+        info = ask_uncached(url, "info")
     except FileNotFoundError:
         return {}
     if info["type"] == "file":
@@ -61,7 +61,7 @@ def _matches(root: str, rest: str) -> _Found:
     if "**" in rest.split("/") or ("?" in rest and "#" in rest):
         return _all_below(root)
     try:
-        found: _Found = dict(ask_afresh(f"{root}{rest}", "glob", detail=True, timeout_s=LISTING_TIMEOUT_S))
+        found: _Found = dict(ask_uncached(f"{root}{rest}", "glob", detail=True, timeout_s=LISTING_TIMEOUT_S))
     except FileNotFoundError:
         return {}
     protocol = protocol_of(root)
@@ -72,7 +72,7 @@ def _matches(root: str, rest: str) -> _Found:
 
 def _all_below(url: str) -> _Found:
     try:
-        return dict(ask_afresh(url, "find", detail=True, timeout_s=LISTING_TIMEOUT_S))
+        return dict(ask_uncached(url, "find", detail=True, timeout_s=LISTING_TIMEOUT_S))
     except FileNotFoundError:
         return {}
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from shardkit.errors import ConflictError, StorageError, UsageError
 from shardkit.storage.clients import client_of
 from shardkit.storage.locations import protocol_of, redact
-from shardkit.storage.requests import LISTING_TIMEOUT_S, TIMEOUT_S, ask, ask_afresh, call, patiently, within
+from shardkit.storage.requests import LISTING_TIMEOUT_S, TIMEOUT_S, ask, ask_uncached, call, capped, with_retries
 from shardkit.storage.responses import is_missing, is_taken, is_upload_gone, modified_at, version_of
 from shardkit.units import MiB
 
@@ -38,13 +38,13 @@ def stat_object(path: str) -> ObjectInfo:
         FileNotFoundError: If it is missing.
         StorageError: If the store kept failing.
     """
-    info = ask_afresh(path, "info")
+    info = ask_uncached(path, "info")
     return ObjectInfo(path, int(info["size"]), version_of(info))
 
 
 def object_exists(path: str) -> bool:
     """Whether an object or a folder is there."""
-    return bool(ask_afresh(path, "exists"))
+    return bool(ask_uncached(path, "exists"))
 
 
 def read_object(path: str) -> bytes:
@@ -54,7 +54,7 @@ def read_object(path: str) -> bytes:
         FileNotFoundError: If it is missing.
         StorageError: If the store kept failing.
     """
-    return cast(bytes, ask_afresh(path, "cat_file"))
+    return cast(bytes, ask_uncached(path, "cat_file"))
 
 
 def read_object_range(path: str, start: int, num_bytes: int) -> bytes:
@@ -66,14 +66,14 @@ def read_object_range(path: str, start: int, num_bytes: int) -> bytes:
     """
 
     def request(left_s: float) -> bytes:
-        data = cast(bytes, call(path, "cat_file", start=start, end=start + num_bytes, timeout_s=within(left_s)))
+        data = cast(bytes, call(path, "cat_file", start=start, end=start + num_bytes, timeout_s=capped(left_s)))
         if len(data) != num_bytes:
             raise StorageError(
                 "the store gave a short answer", where=redact(path), why=f"{len(data)} of {num_bytes} bytes"
             )
         return data
 
-    return patiently(request, path)
+    return with_retries(request, path)
 
 
 def read_object_range_once(path: str, start: int, num_bytes: int) -> bytes:
@@ -93,7 +93,7 @@ def list_folder(folder: str) -> list[str]:
         StorageError: If the store kept failing.
     """
     try:
-        found = ask_afresh(folder, "ls", detail=False, timeout_s=LISTING_TIMEOUT_S)
+        found = ask_uncached(folder, "ls", detail=False, timeout_s=LISTING_TIMEOUT_S)
     except FileNotFoundError:
         return []
     names = {path.rstrip("/").rsplit("/", 1)[-1] for path in found if not _is_same(path, folder)}
@@ -108,7 +108,7 @@ def list_objects(folder: str) -> list[tuple[str, int, float | None]]:
     """
     protocol = protocol_of(folder)
     try:
-        found = ask_afresh(folder, "find", detail=True, timeout_s=LISTING_TIMEOUT_S)
+        found = ask_uncached(folder, "find", detail=True, timeout_s=LISTING_TIMEOUT_S)
     except FileNotFoundError:
         return []
     return [
@@ -146,12 +146,12 @@ def put_object(local: Path, path: str) -> None:
                 ) from error
             raise
         client_of(path).invalidate_cache()
-        found = int(call(path, "info", timeout_s=within(left_s))["size"])
+        found = int(call(path, "info", timeout_s=capped(left_s))["size"])
         if found != num_bytes:
             raise StorageError("a file was cut off on its way", where=redact(path), why=f"{found} of {num_bytes} bytes")
 
     try:
-        patiently(request, path, is_written=True)
+        with_retries(request, path, is_written=True)
     except FileNotFoundError as error:
         raise _no_bucket(path) from error
 
@@ -175,7 +175,7 @@ def create_object(path: str, content: bytes) -> None:
             check_own(path, content, found)
             return
         try:
-            call(path, "pipe_file", path, content, is_written=True, timeout_s=within(left_s), mode="create")
+            call(path, "pipe_file", path, content, is_written=True, timeout_s=capped(left_s), mode="create")
         except Exception as error:
             if is_missing(error):
                 raise _no_bucket(path) from error
@@ -192,7 +192,7 @@ def create_object(path: str, content: bytes) -> None:
             raise StorageError("the store contradicts itself", where=redact(path), why="its new object is not there")
         check_own(path, content, found)
 
-    patiently(request, path, is_written=True)
+    with_retries(request, path, is_written=True)
 
 
 def create_once(path: str, content: bytes) -> bool:
@@ -208,7 +208,7 @@ def create_once(path: str, content: bytes) -> bool:
 
     def request(left_s: float) -> bool:
         try:
-            call(path, "pipe_file", path, content, is_written=True, timeout_s=within(left_s), mode="create")
+            call(path, "pipe_file", path, content, is_written=True, timeout_s=capped(left_s), mode="create")
         except Exception as error:
             if is_missing(error):
                 raise _no_bucket(path) from error
@@ -217,7 +217,7 @@ def create_once(path: str, content: bytes) -> bool:
             raise
         return True
 
-    return patiently(request, path, is_written=True)
+    return with_retries(request, path, is_written=True)
 
 
 def delete_object(path: str) -> None:
@@ -240,12 +240,12 @@ def remove_objects(folder: str) -> None:
     """
     protocol = protocol_of(folder)
     try:
-        found = ask_afresh(folder, "find", timeout_s=LISTING_TIMEOUT_S)
+        found = ask_uncached(folder, "find", timeout_s=LISTING_TIMEOUT_S)
     except FileNotFoundError:
         return
     for path in found:
         delete_object(f"{protocol}://{path.rpartition('://')[2]}")
-    if not ask_afresh(folder, "exists"):
+    if not ask_uncached(folder, "exists"):
         return
     with suppress(FileNotFoundError, NotImplementedError):
         if protocol == "s3":
@@ -259,7 +259,7 @@ def remove_objects(folder: str) -> None:
 def _size_once(path: str, left_s: float) -> int | None:
     client_of(path).invalidate_cache()
     try:
-        return int(call(path, "info", timeout_s=within(left_s))["size"])
+        return int(call(path, "info", timeout_s=capped(left_s))["size"])
     except Exception as error:
         if is_missing(error):
             return None
@@ -281,7 +281,7 @@ def _read_once(path: str, left_s: float) -> bytes | None:
     # s3fs sends no request for a file that its listing lacks, and the listing may be older than a commit.
     client_of(path).invalidate_cache()
     try:
-        return cast(bytes, call(path, "cat_file", timeout_s=within(left_s)))
+        return cast(bytes, call(path, "cat_file", timeout_s=capped(left_s)))
     except Exception as error:
         if is_missing(error):
             return None

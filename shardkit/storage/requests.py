@@ -62,18 +62,18 @@ def ask(
     """
 
     def request(left_s: float) -> Any:
-        return call(path, method, *args, is_written=is_written, timeout_s=within(left_s, timeout_s), **options)
+        return call(path, method, *args, is_written=is_written, timeout_s=capped(left_s, timeout_s), **options)
 
-    return patiently(request, path, is_written=is_written)
+    return with_retries(request, path, is_written=is_written)
 
 
-def ask_afresh(path: str, method: str, **options: Any) -> Any:
+def ask_uncached(path: str, method: str, **options: Any) -> Any:
     """Returns the same as `ask`, but from the store itself, not from an older listing of the client."""
     client_of(path).invalidate_cache()
     return ask(path, method, **options)
 
 
-def patiently(request: Callable[[float], _Answer], path: str, *, is_written: bool = False) -> _Answer:
+def with_retries(request: Callable[[float], _Answer], path: str, *, is_written: bool = False) -> _Answer:
     """Returns the answer to a request, made again until the deadline while its errors may pass.
 
     Args:
@@ -177,7 +177,7 @@ def _awaited(answer: Future[Any], path: str, timeout_s: float) -> Any:
     return found
 
 
-def within(left_s: float, timeout_s: float = TIMEOUT_S) -> float:
+def capped(left_s: float, timeout_s: float = TIMEOUT_S) -> float:
     """Returns how long one answer may take, given the seconds until the deadline."""
     return min(timeout_s, max(left_s, _SHORTEST_S))
 

@@ -29,13 +29,13 @@ class PendingUpload(NamedTuple):
     started_at: float
 
 
-def can_give_up(path: str) -> bool:
+def can_leave_unfinished(path: str) -> bool:
     """Whether the client of a store can be made to send a part of a file and no more."""
     return is_local(path) or protocol_of(path) in _GIVE_UP
 
 
 @contextmanager
-def given_up_object(path: str) -> Iterator[None]:
+def unfinished_object(path: str) -> Iterator[None]:
     """Sends the first part of an object and, at the end of the context, gives the upload up.
 
     Raises:

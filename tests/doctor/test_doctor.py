@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from shardkit.doctor import machine
 from shardkit.doctor import store_guarantees as promises
-from shardkit.doctor.installation import EXTRAS, look_at_installation, make_installation
+from shardkit.doctor.installation import EXTRAS, inspect_installation, make_installation
 from shardkit.doctor.kernel import check_kernel, find_differences
 from shardkit.doctor.machine import GpuQuestion
 from shardkit.doctor.requirements import fits, parse_requirement
@@ -25,11 +25,11 @@ from shardkit.doctor.store_guarantees import (
     Race,
     RangeTrial,
     give_verdict,
+    judge_observations,
     judge_races,
     judge_ranges,
-    judge_sights,
     not_checked,
-    see,
+    observe,
 )
 from shardkit.encoding import kernel_reference as reference
 from shardkit.encoding.kernel import HAS_KERNEL
@@ -87,7 +87,7 @@ def test_every_extra_that_a_user_may_want_is_shown():
 
 
 def test_what_is_installed_is_looked_up():
-    found = look_at_installation()
+    found = inspect_installation()
     versions = {package.name: package.version for package in found.core}
     assert versions["numpy"] == np.__version__
     assert found.problems == ()
@@ -146,7 +146,7 @@ def test_a_kernel_that_computes_otherwise_is_found(name, wrong, said):
 
 
 def test_the_machine_is_looked_at():
-    found = machine.look_at_machine()
+    found = machine.inspect_machine()
     assert found.num_cores >= 1
     assert found.free_temporary_bytes > 0
 
@@ -204,11 +204,11 @@ def test_an_answer_that_was_lost_is_no_fault_of_the_store():
 
 @given(st.none() | st.binary(max_size=2), st.none() | st.binary(max_size=2), st.none() | st.binary(max_size=2))
 def test_what_was_seen_is_right_only_if_it_is_equal(found, expected, before):
-    assert (see(found, expected, before) == "right") == (found == expected)
+    assert (observe(found, expected, before) == "right") == (found == expected)
 
 
 @pytest.mark.parametrize(
-    ("found", "expected", "before", "sight"),
+    ("found", "expected", "before", "observation"),
     [
         (b"a", b"a", None, "right"),
         (None, b"a", None, "missing"),
@@ -218,8 +218,8 @@ def test_what_was_seen_is_right_only_if_it_is_equal(found, expected, before):
         (None, None, None, "right"),
     ],
 )
-def test_what_was_seen_has_a_word(found, expected, before, sight):
-    assert see(found, expected, before) == sight
+def test_what_was_seen_has_a_word(found, expected, before, observation):
+    assert observe(found, expected, before) == observation
 
 
 @given(st.binary(min_size=1, max_size=20), st.integers(0, 19), st.integers(1, 30), st.none() | st.binary(max_size=30))
@@ -231,12 +231,12 @@ def test_a_range_is_right_only_if_every_byte_is(content, start, num_bytes, found
 
 
 def test_the_verdict_names_every_breach_and_each_advice_once():
-    kept = judge_sights("read_after_write", ["right"] * 3, "fine")
+    kept = judge_observations("read_after_write", ["right"] * 3, "fine")
     assert give_verdict([kept, not_checked("power_cut", "why")]).keeps_promises
     broken = [
-        judge_sights("large_put", ["wrong"], ""),
+        judge_observations("large_put", ["wrong"], ""),
         judge_races("exclusive_create", [Race(2, (0, 1), 1)]),
-        judge_sights("refused_create", ["wrong", "right"], ""),
+        judge_observations("refused_create", ["wrong", "right"], ""),
     ]
     verdict = give_verdict([kept, *broken])
     assert not verdict.keeps_promises

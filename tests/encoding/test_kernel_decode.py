@@ -17,7 +17,7 @@ from shardkit.encoding.example import encode_batch
 from shardkit.encoding.tfrecord import frame
 from shardkit.features import arrow_schema, make_feature
 from tests.support.examples import draws
-from tests.support.wire.kernel_comparison import find_difference, find_difference_alone, lay_out
+from tests.support.wire.kernel_comparison import find_difference, find_difference_alone, frame_all
 from tests.support.wire.kernel_threads import runs_beside_python
 from tests.support.wire.wire_cases import CASES, KINDS
 from tests.support.wire.wire_forms import NAMES, Writer, field, mutate, random_specs, varint
@@ -31,7 +31,7 @@ WANTED = [(name, 1 + i % 3, -1, False) for i, name in enumerate(NAMES)]
 
 
 def decode(records, specs):
-    return _kernel.decode(*lay_out(records), specs)
+    return _kernel.decode(*frame_all(records), specs)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -55,7 +55,7 @@ def test_reads_any_form_as_the_reference_does(rng, oddity, damage):
 def test_reads_many_records_as_the_reference_does(rng):
     writer = Writer(rng, rng.choice([0, 0.02, 0.3]), rng.choice([0, 0, 0.005]))
     records = [writer.record() for _ in range(rng.randrange(40))]
-    assert find_difference(_kernel, *lay_out(records), random_specs(rng)) is None
+    assert find_difference(_kernel, *frame_all(records), random_specs(rng)) is None
 
 
 @given(seeds)
@@ -202,7 +202,7 @@ def test_decoding_lets_python_run():
 
 def test_threads_that_decode_at_once_get_what_one_gets():
     records = many_records()
-    jobs = [(lay_out(records[i::8]), random_specs(random.Random(i))) for i in range(8)] * 20
+    jobs = [(frame_all(records[i::8]), random_specs(random.Random(i))) for i in range(8)] * 20
     expected = [reference.decode(*arguments, specs) for arguments, specs in jobs[:8]] * 20
     barrier = threading.Barrier(8)
 
@@ -259,8 +259,8 @@ def test_the_comparison_sees_every_difference(part):
             changed[part] = changed[part] + bytes(8) if part == 3 else bytes(byte ^ 1 for byte in changed[part])
             return [(*changed[:3], *columns[0][3:]), columns[1]], changed[3]
 
-    assert find_difference(reference, *lay_out(records), specs) is None
-    assert find_difference(Wrong, *lay_out(records), specs) is not None
+    assert find_difference(reference, *frame_all(records), specs) is None
+    assert find_difference(Wrong, *frame_all(records), specs) is not None
 
 
 @given(seeds)
@@ -269,7 +269,7 @@ def test_reads_records_of_several_buffers_as_the_reference_does(rng):
     writer = Writer(rng, rng.choice([0, 0.02, 0.3]), rng.choice([0, 0, 0.02]))
     pieces = []
     for _ in range(rng.randrange(4)):
-        frames, starts, lengths = lay_out([writer.record() for _ in range(rng.randrange(12))])
+        frames, starts, lengths = frame_all([writer.record() for _ in range(rng.randrange(12))])
         first = rng.randint(0, len(starts))
         pieces.append(((frames, starts, lengths), first, rng.randint(first, len(starts))))
     specs = random_specs(rng)
@@ -290,7 +290,7 @@ def test_large_values_that_come_as_objects_are_those_of_the_buffers(rng):
     spans = zip(np.frombuffer(starts, np.int64).tolist(), np.frombuffer(lengths, np.int64).tolist(), strict=True)
     large = [bytes(frames)[start : start + length] for start, length in spans]
     records = [record if rng.random() < 0.7 else writer.record() for record in large]
-    pieces = [(lay_out(records), 0, len(records))]
+    pieces = [(frame_all(records), 0, len(records))]
     specs = [(b"large", reference.BYTES, 1, rng.random() < 0.5), *random_specs(rng)]
     plain = _kernel.decode_pieces(pieces, specs, [False] * len(specs))
     found = _kernel.decode_pieces(pieces, specs, [True] * len(specs))
@@ -309,7 +309,7 @@ def test_large_values_that_come_as_objects_are_those_of_the_buffers(rng):
 @pytest.mark.parametrize("codec", [_kernel, reference])
 @pytest.mark.parametrize(("first", "stop"), [(-1, 1), (0, 3), (2, 1), (0, -1)])
 def test_records_that_are_not_there_are_refused(codec, first, stop):
-    frames, starts, lengths = lay_out([b"", b""])
+    frames, starts, lengths = frame_all([b"", b""])
     with pytest.raises(ValueError, match="outside"):
         codec.decode_pieces([((frames, starts, lengths), first, stop)], WANTED, [False] * len(WANTED))
     with pytest.raises(ValueError, match="outside"):

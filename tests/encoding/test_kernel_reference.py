@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardkit.encoding import kernel_reference as reference
 from tests.support.examples import draws
-from tests.support.wire.kernel_comparison import lay_out
+from tests.support.wire.kernel_comparison import frame_all
 from tests.support.wire.tensorflow_rules import CRASHED, DIFFERENCES, TensorFlow, compare_with_tensorflow, difference
 from tests.support.wire.wire_cases import CASES, KINDS, SAME
 from tests.support.wire.wire_forms import Writer, field, mutate
@@ -27,7 +27,7 @@ seeds = st.integers(0, 2**64 - 1).map(random.Random)
 
 
 def decode_one(record, *specs):
-    decoded = reference.decode(*lay_out([record]), list(specs))
+    decoded = reference.decode(*frame_all([record]), list(specs))
     return None if len(decoded.problems) else decoded.columns
 
 
@@ -169,9 +169,9 @@ FULL = example(i=int64s(1, 2), f=floats(0.5, -1.5), s=strings(b"x"), t=strings(b
     ],
 )
 def test_a_column_has_its_buffers_with_and_without_a_null(spec, of_full, of_both):
-    (column,) = reference.decode(*lay_out([FULL]), [spec]).columns
+    (column,) = reference.decode(*frame_all([FULL]), [spec]).columns
     assert as_lists(column) == of_full
-    (column,) = reference.decode(*lay_out([FULL, b""]), [spec]).columns
+    (column,) = reference.decode(*frame_all([FULL, b""]), [spec]).columns
     assert as_lists(column) == of_both
 
 
@@ -192,7 +192,7 @@ def test_a_column_has_its_buffers_with_and_without_a_null(spec, of_full, of_both
     ],
 )
 def test_a_record_that_does_not_fit_is_a_problem_and_null_in_every_column(spec):
-    decoded = reference.decode(*lay_out([FULL]), [(b"f", 2, 2, False), spec, (b"s", 1, 1, True)])
+    decoded = reference.decode(*frame_all([FULL]), [(b"f", 2, 2, False), spec, (b"s", 1, 1, True)])
     assert decoded.problems.tolist() == [0]
     assert [column[0].tolist() for column in decoded.columns] == [[0], [0], [0]]
     assert decoded.columns[0][1].tolist() == [0.0, 0.0]
@@ -202,7 +202,7 @@ def test_a_record_that_does_not_fit_is_a_problem_and_null_in_every_column(spec):
 def test_an_empty_list_is_a_value_and_an_absent_one_is_none():
     record = example(a=field(3, b""), b=b"")
     for kind_of_a in (-1, 0):
-        decoded = reference.decode(*lay_out([record]), [(b"a", 3, kind_of_a, True), (b"b", 3, -1, False)])
+        decoded = reference.decode(*frame_all([record]), [(b"a", 3, kind_of_a, True), (b"b", 3, -1, False)])
         assert decoded.problems.tolist() == []
         assert decoded.columns[0][0] is None
         assert decoded.columns[1][0].tolist() == [0]

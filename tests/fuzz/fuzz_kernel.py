@@ -27,7 +27,7 @@ from tests.support.wire.kernel_comparison import (
     find_difference,
     find_difference_alone,
     find_scan_difference,
-    lay_out,
+    frame_all,
     smaller,
 )
 from tests.support.wire.tensorflow_rules import TensorFlow, compare_with_tensorflow
@@ -93,7 +93,7 @@ def random_records(rng, count):
 
 
 def _compare_decoders(records, specs, counts):
-    frames, starts, lengths = lay_out(records)
+    frames, starts, lengths = frame_all(records)
     what = find_difference(_kernel, frames, starts, lengths, specs)
     if what is None:
         problems = len(reference.decode(frames, starts, lengths, specs).problems)
@@ -111,7 +111,7 @@ def _compare_decoders(records, specs, counts):
 
 
 def _compare_alone(record, specs):
-    _, start, length = lay_out([record])
+    _, start, length = frame_all([record])
     what = find_difference(_kernel, exact(record), start, length, specs)
     if what is not None:
         raise DifferenceFound(f"only alone: {what}\nspecs {specs}\nrecord {record.hex()}")

@@ -21,13 +21,13 @@ def run(program):
 def test_a_signal_that_another_thread_takes_ends_a_command_that_waits_for_it(name, word, code):
     done = run(f"""
         import signal, threading
-        from shardkit.cli.stop_convert import stop_behind_commit
+        from shardkit.cli.stop_convert import end_at_signals_after_commit
 
         def work():
             signal.pthread_kill(threading.get_ident(), signal.{name})
             threading.Event().wait()
 
-        with stop_behind_commit(3):
+        with end_at_signals_after_commit(3):
             thread = threading.Thread(target=work, daemon=True)
             thread.start()
             thread.join()
@@ -40,9 +40,9 @@ def test_a_signal_that_another_thread_takes_ends_a_command_that_waits_for_it(nam
 def test_a_signal_at_the_very_end_is_heeded():
     done = run("""
         import os, signal
-        from shardkit.cli.stop_convert import stop_behind_commit
+        from shardkit.cli.stop_convert import end_at_signals_after_commit
 
-        with stop_behind_commit(3):
+        with end_at_signals_after_commit(3):
             os.kill(os.getpid(), signal.SIGTERM)
         print("went on")
     """)

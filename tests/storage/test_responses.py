@@ -4,7 +4,7 @@ import pytest
 
 from shardkit.errors import StorageError, UnsafeError
 from shardkit.storage.locations import protocol_of
-from shardkit.storage.requests import patiently
+from shardkit.storage.requests import with_retries
 from shardkit.storage.responses import failure_of, is_missing, is_passing, is_refusal
 
 
@@ -50,7 +50,7 @@ def test_of_what_a_client_goes_on_to_say_the_first_line_is_shown():
         raise ValueError("the key is wrong\nRequestId:17\nContent: <?xml version='1.0'?>")
 
     with pytest.raises(StorageError) as caught:
-        patiently(refuse, "s3://bucket/x")
+        with_retries(refuse, "s3://bucket/x")
     assert str(caught.value.why) == "ValueError: the key is wrong"
 
 

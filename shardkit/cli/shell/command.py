@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from shardkit.cli.shell.errors import DEBUG_VARIABLE, Terminated
-from shardkit.runtime.early_signals import is_unanswered
+from shardkit.runtime.early_signals import has_default_handler
 from shardkit.runtime.signals import note_interrupt
 
 OTHER_OPTIONS = "Other options"
@@ -232,7 +232,7 @@ def install_signal_handlers() -> None:
         raise error
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if is_unanswered(number):
+        if has_default_handler(number):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else terminate)
 
 
@@ -263,7 +263,7 @@ def survive_narrow_encodings() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def hush_closed_output() -> None:
+def silence_closed_output() -> None:
     """Points stdout at nothing, so that the flush at exit does not complain about a reader that left."""
     with open(os.devnull, "wb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), sys.stdout.fileno())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def trained_options(*, is_argument: bool = False) -> Decorator:
+def model_options(*, is_argument: bool = False) -> Decorator:
     """Returns a decorator that adds the options which choose a trained model.
 
     Args:
@@ -71,7 +71,7 @@ def check_trainer() -> None:
             raise missing_extra("train", package)
 
 
-def open_trained(run: str, at: str, model: str | None) -> RestoredModel:
+def load_trained_model(run: str, at: str, model: str | None) -> RestoredModel:
     """Returns the trained model of a run, and prints notes about it.
 
     Raises:

@@ -22,10 +22,10 @@ import click
 import msgspec
 
 from shardkit.cli.shell.errors import explain, show
-from shardkit.cli.shell.supervised import END_OF_MESSAGE, EXIT_LOST_WORKER, Message, announce_end, begin_below
+from shardkit.cli.shell.supervised import END_OF_MESSAGE, EXIT_LOST_WORKER, Message, announce_end, connect_to_supervisor
 from shardkit.conversion.rows.attempts import Place, is_suspect, list_attempts, suspect
 from shardkit.errors import OutOfSpaceError, StorageError
-from shardkit.runtime.bounded import LATE_SIGNAL, BoundedStep, held_up
+from shardkit.runtime.bounded import LATE_SIGNAL, BoundedStep, deadline_error
 from shardkit.runtime.early_signals import stop_at_once_on_signals
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY
 
@@ -170,7 +170,7 @@ class _Child:
 
 
 def _live_below(channel: int, run: Callable[[], int], number: int, blocked: Set[int]) -> None:
-    begin_below(channel, is_begun_again=number > 1)
+    connect_to_supervisor(channel, is_restarted=number > 1)
     code = 70
     try:
         stop_at_once_on_signals(announce_end)
@@ -232,7 +232,7 @@ def _sentence(end: _End) -> str:
 
 
 def _give_up_planning(step: BoundedStep) -> int:
-    error = held_up(step)
+    error = deadline_error(step)
     show(explain(error), error)
     return error.exit_code
 

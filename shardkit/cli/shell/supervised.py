@@ -14,13 +14,13 @@ END_OF_MESSAGE = b"\n"
 _MAX_LETTERS = 500
 
 _channel: int | None = None
-_is_begun_again = False
+_is_restarted = False
 
 
-def begin_below(channel: int, *, is_begun_again: bool) -> None:
+def connect_to_supervisor(channel: int, *, is_restarted: bool) -> None:
     """Says that a process above this one reads `channel`, and whether this one goes on where another was cut off."""
-    global _channel, _is_begun_again
-    _channel, _is_begun_again = channel, is_begun_again
+    global _channel, _is_restarted
+    _channel, _is_restarted = channel, is_restarted
 
 
 def is_supervised() -> bool:
@@ -28,9 +28,9 @@ def is_supervised() -> bool:
     return _channel is not None
 
 
-def is_begun_again() -> bool:
+def is_restarted() -> bool:
     """Returns whether a process before this one did a part of the same work."""
-    return _is_begun_again
+    return _is_restarted
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):

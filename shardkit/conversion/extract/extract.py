@@ -18,7 +18,7 @@ from shardkit.conversion.extracted import Extracted, run_names, statistics_name
 from shardkit.conversion.plan import Plan, input_versions, write_whole
 from shardkit.conversion.progress import InputTicker, Progress
 from shardkit.conversion.rows.bad_rows import Quarantine
-from shardkit.conversion.rows.isolation import find_or_do
+from shardkit.conversion.rows.isolation import load_or_run
 from shardkit.conversion.rows.read_rows import read_rows
 from shardkit.conversion.splits.assign import assign_rows
 from shardkit.conversion.splits.duplicates import find_duplicates, find_unsampled
@@ -41,7 +41,7 @@ def extract_split(plan: Plan, input_split_index: int, progress: Progress | None 
         BadInputError: At the first row that does not fit.
         OutOfSpaceError, UsageError, StorageError: If the spool cannot be written.
     """
-    done, origin = find_or_do(
+    done, origin = load_or_run(
         plan, input_split_index, "extract", find_extracted, lambda: extract_here(plan, input_split_index, progress)
     )
     if progress is not None and origin != "here":

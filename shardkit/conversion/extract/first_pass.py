@@ -14,7 +14,7 @@ import xxhash
 from shardkit.conversion.plan import Plan, input_versions, write_whole
 from shardkit.conversion.progress import InputTicker, Progress
 from shardkit.conversion.rows.crash_records import load_crash_record
-from shardkit.conversion.rows.isolation import find_or_do
+from shardkit.conversion.rows.isolation import load_or_run
 from shardkit.conversion.rows.read_rows import read_rows
 from shardkit.conversion.splits.duplicates import (
     Digests,
@@ -59,7 +59,7 @@ def run_first_pass(plan: Plan, input_split_index: int, progress: Progress | None
         BadInputError: At the first row that does not fit, unless bad rows are tolerated.
         OutOfSpaceError, UsageError, StorageError: If the digests cannot be stored.
     """
-    found, origin = find_or_do(
+    found, origin = load_or_run(
         plan,
         input_split_index,
         "survey",

@@ -28,7 +28,7 @@ from shardkit.conversion.rows.attempts import (
 )
 from shardkit.conversion.rows.crash_records import load_crash_record, narrow, narrow_at_first, save_crash_record
 from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, StorageError
-from shardkit.runtime.process_limits import NO_MEMORY, describe_memory, leave_if_memory_is_short
+from shardkit.runtime.process_limits import NO_MEMORY, describe_memory, exit_if_memory_is_short
 from shardkit.sources.base import InputSplit
 from shardkit.units import format_count
 
@@ -54,7 +54,7 @@ class Failure(msgspec.Struct, frozen=True):
     traceback: str
 
 
-def find_or_do(
+def load_or_run(
     plan: Plan, input_split_index: int, step: Step, find: Callable[[Plan, int], _Done | None], here: Callable[[], _Done]
 ) -> tuple[_Done, Origin]:
     """Returns the result of an input split, and its origin.
@@ -78,7 +78,7 @@ def find_or_do(
             return here(), "here"
         except MemoryError:
             suspect(plan.work_dir, input_split_index)
-        leave_if_memory_is_short()
+        exit_if_memory_is_short()
     run_isolated(plan, input_split_index, step)
     found = find(plan, input_split_index)
     assert found is not None, "the process that made it said so"

@@ -48,24 +48,24 @@ def parse_good_records(
         features: The columns that are wanted.
         options: Hold the spellings of null, the longest field, and the columns in which 00123 is a number.
     """
-    sieve = _Sieve(block.offset, data, dialect, features, options)
-    sieve.check_bytes()
-    sieve.check_quotes()
-    sieve.check_widths()
-    sieve.check_lengths()
-    parsed = sieve.try_rest() if sieve.has_found else None
+    record_filter = _RecordFilter(block.offset, data, dialect, features, options)
+    record_filter.check_bytes()
+    record_filter.check_quotes()
+    record_filter.check_widths()
+    record_filter.check_lengths()
+    parsed = record_filter.try_rest() if record_filter.has_found else None
     if parsed is None:
-        sieve.check_columns()
-        parsed = sieve.try_rest()
+        record_filter.check_columns()
+        parsed = record_filter.try_rest()
     if parsed is None:
-        sieve.check_each()
-        parsed = sieve.try_rest()
+        record_filter.check_each()
+        parsed = record_filter.try_rest()
     if parsed is None:
         raise AssertionError("records that fit one by one do not fit together")
-    return GoodRecords(*parsed, sieve.bad())
+    return GoodRecords(*parsed, record_filter.bad())
 
 
-class _Sieve:
+class _RecordFilter:
     # Numbers of records count those that are rows.
 
     def __init__(

@@ -11,7 +11,7 @@ from shardkit.dataset.manifest import MANIFESTS_DIR, manifest_path, parse_manife
 from shardkit.dataset.open import Dataset, list_versions, open_dataset
 from shardkit.errors import DamagedFileError, DamageError, UsageError
 from shardkit.sources.base import StoredShard
-from shardkit.sources.inventory import is_beside_data
+from shardkit.sources.inventory import is_companion_file
 from shardkit.storage import files as storage
 
 _OWN = re.compile(r"/(manifests/[^/]+|data/[0-9a-f]{32}/.+|work/.+|[^/]+\.idx)$")
@@ -84,7 +84,7 @@ def find_datasets(files: Mapping[str, storage.FileInfo], named: Sequence[str], v
         stored = list_shards(folder, inside, *asked)
         shards |= stored
         others |= inside.keys() - stored.keys()
-    unlisted = [path for path in sorted(others) if not _OWN.search(path) and not is_beside_data(path)]
+    unlisted = [path for path in sorted(others) if not _OWN.search(path) and not is_companion_file(path)]
     return Datasets(shards, frozenset(others), tuple(unlisted))
 
 

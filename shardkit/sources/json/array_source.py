@@ -121,7 +121,7 @@ class JsonArraySource(SourceSettings):
         with guard_unchanged(file):
             folders = FolderColumns(file, features)
             modes = _modes(file, folders.stored)
-            decoder, sieve = readers(folders.stored, modes, options)
+            decoder, line_filter = readers(folders.stored, modes, options)
             tolerates = options.tolerates_bad_rows
             lines = LineNumbers(file, _RULE)
             maker = BatchMaker(
@@ -138,7 +138,7 @@ class JsonArraySource(SourceSettings):
                 parsed = try_decode(decoder, data)
                 if parsed is None:
                     places = elements.offset + elements.starts
-                    good_records = sieve.split_lines(data, 0, only_first=not tolerates, offsets=places)
+                    good_records = line_filter.split_lines(data, 0, only_first=not tolerates, offsets=places)
                     yield folders.fill(maker.good_records(block, elements.data, _in_place(good_records, elements)))
                 else:
                     yield folders.fill(maker.clean(block, *parsed))

@@ -33,8 +33,8 @@ _DECLARE = "Correct the row, or declare the column in a --schema file, with dtyp
 _CORRECT = "Correct the row, or declare the column's type in a --schema file"
 
 
-class JsonSieve:
-    """Tells the lines of one file apart.
+class JsonLineFilter:
+    """Separates the good lines of one file from the bad ones.
 
     Args:
         features: The columns that are wanted.
@@ -161,12 +161,12 @@ class JsonSieve:
         return Problem(f"column {shown(name)} does not fit", why, _CORRECT, is_of_wider_type=True)
 
 
-def readers(features: Features, modes: Mapping[str, Mode], options: SourceOptions) -> tuple[RowDecoder, JsonSieve]:
-    """Returns the decoder of a file's lines, and the sieve that finds bad lines where it fails."""
+def readers(features: Features, modes: Mapping[str, Mode], options: SourceOptions) -> tuple[RowDecoder, JsonLineFilter]:
+    """Returns the decoder of a file's lines, and the filter that finds bad lines where it fails."""
     allows = options.allows_duplicate_keys
     dropped = options.drop_columns
     decoder = RowDecoder(features, modes, allows_duplicate_keys=allows, dropped=dropped)
-    return decoder, JsonSieve(features, modes, allows_duplicate_keys=allows, dropped=dropped)
+    return decoder, JsonLineFilter(features, modes, allows_duplicate_keys=allows, dropped=dropped)
 
 
 def parse_line(text: bytes, offset: int) -> tuple[Any, Problem | None]:

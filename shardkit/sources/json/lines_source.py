@@ -113,13 +113,15 @@ class JsonLinesSource(SourceSettings):
         options: SourceOptions,
     ) -> Iterator[RowBatch]:
         tolerates = options.tolerates_bad_rows
-        decoder, sieve = readers(features, modes, options)
+        decoder, line_filter = readers(features, modes, options)
         maker = BatchMaker(file, split.file_start, split.start, LineNumbers(file, _RULE), tolerates_bad_rows=tolerates)
         for block in read_blocks(file, _RULE, options, start=start, stop=split.stop, block_bytes=self.batch_bytes):
             data = bytes(block.data)
             parsed = try_decode(decoder, data)
             if parsed is None:
-                yield maker.good_records(block, data, sieve.split_lines(data, block.offset, only_first=not tolerates))
+                yield maker.good_records(
+                    block, data, line_filter.split_lines(data, block.offset, only_first=not tolerates)
+                )
             else:
                 yield maker.clean(block, *parsed)
 

@@ -16,7 +16,7 @@ from shardkit.messages import printable
 from shardkit.sources.base import RawFile
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.formats import FORMATS
-from shardkit.sources.inventory import is_beside_data
+from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.media.coco import is_coco
 from shardkit.sources.media.label_tables import FILE_KEYS
 from shardkit.sources.split_names import split_in_name, splits_in_names
@@ -230,7 +230,7 @@ def _without_label_words(path: str) -> str:
 
 
 def _sidecars(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    data = [f for f in rest if not is_beside_data(f.name)]
+    data = [f for f in rest if not is_companion_file(f.name)]
     stems = {f.name.rpartition(".")[0] for f in media} if data else set()
     for suffix in _SIDECARS:
         alike = tuple(f for f in data if suffix_of(f.name) == suffix)

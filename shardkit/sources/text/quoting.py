@@ -222,7 +222,7 @@ class QuotedRecords(NamedTuple):
             quotes &= parity
             quotes &= ~_shifted(behind)
             if quotes.any() and not self._open_fields(values, _positions(quotes) + start):
-                return self._inside_of_careless(data)
+                return self._inside_with_stray_quotes(data)
             inside[start // 64 : start // 64 + len(parity)] = parity
             is_open = int(parity[-1] >> np.uint64(63))
         return inside
@@ -232,7 +232,7 @@ class QuotedRecords(NamedTuple):
         opens = (before == ord(self.delimiter)) | (before == _QUOTE) | (before == NEWLINE) | (before == RETURN)
         return bool(opens.all())
 
-    def _inside_of_careless(self, data: Text) -> Words:
+    def _inside_with_stray_quotes(self, data: Text) -> Words:
         is_mark = np.zeros(-(-len(data) // 64) * 64, dtype=np.bool_)
         is_mark[self._marks(bytes(data))] = True
         return _prefix_parity(_packed(is_mark), 0)

@@ -173,7 +173,7 @@ def _csv_seeds() -> list[bytes]:
     return [rows, rows.replace(b",", b"\t"), rows.replace(b"\n", b"\r\n"), b"\xef\xbb\xbfsep=;\na;b\n001;NaN\n"]
 
 
-def _sieve_records(data: bytes) -> None:
+def _filter_records(data: bytes) -> None:
     file = RawFile(path="/a.csv", name="a.csv", num_bytes=len(data), version="1")
     dialect = parse_dialect(data, True, file, SourceOptions())
     if dialect is None or len(dialect.columns) > _MAX_COLUMNS:
@@ -197,7 +197,7 @@ def source_targets(folder: str) -> list[Target]:
         Target("orc-tail", lambda: _whole("orc"), _read_tail, (ValueError,)),
         Target("arrow-messages", _arrow_seeds, _read_message, (ValueError,)),
         Target("avro-container", lambda: [*_whole("avro"), MAGIC], _read_container, (ValueError,)),
-        Target("csv-records", _csv_seeds, _sieve_records),
+        Target("csv-records", _csv_seeds, _filter_records),
         Target("json-elements", lambda: _whole("json-array"), _cut_elements, (FrameError, RecordTooLongError)),
     ]
     return headers + [

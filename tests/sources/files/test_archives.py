@@ -26,7 +26,7 @@ from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.files.streams import open_raw, open_stored, open_stream, read_exactly
 from shardkit.sources.files.whole_files import read_heads, read_whole_files
-from shardkit.sources.inventory import is_beside_data
+from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.registry import choose
 from tests.support.examples import draws
 from tests.support.files.archive_makers import (
@@ -365,7 +365,7 @@ def test_real_texts_are_those_that_zipfile_finds():
     if not paths:
         pytest.skip("the real data is not there")
     files = list_inputs([str(paths[0])]).files
-    files = tuple(file for file in files if not is_beside_data(file.name))
+    files = tuple(file for file in files if not is_companion_file(file.name))
     with zipfile.ZipFile(paths[0]) as archive:
         expected = {i.filename.rsplit("/", 1)[-1]: archive.read(i) for i in archive.infolist() if not i.is_dir()}
     del expected["readme.md"]

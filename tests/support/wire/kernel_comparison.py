@@ -9,7 +9,7 @@ class DifferenceFound(Exception):
     """Two decoders disagree."""
 
 
-def lay_out(records, behind=b""):
+def frame_all(records, behind=b""):
     """Returns a buffer of records, one close to the other, and their starts and lengths; with more bytes behind."""
     lengths = np.array([len(record) for record in records], np.int64)
     starts = np.cumsum(lengths) - lengths
@@ -55,7 +55,7 @@ def _column_difference(expected, got, num_rows):
 
 def find_difference_alone(kernel, record, specs):
     """Returns what differs for one record, alone in its buffer or with others behind it."""
-    found = (find_difference(kernel, *lay_out([record], behind), specs) for behind in (b"", bytes(80), b"\xff" * 80))
+    found = (find_difference(kernel, *frame_all([record], behind), specs) for behind in (b"", bytes(80), b"\xff" * 80))
     return next((what for what in found if what is not None), None)
 
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from shardkit.encoding import kernel_reference as reference
-from tests.support.wire.kernel_comparison import DifferenceFound, lay_out
+from tests.support.wire.kernel_comparison import DifferenceFound, frame_all
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -314,7 +314,7 @@ def compare_with_tensorflow(tensorflow, records, wanted, counts):
     classes = [difference(record, {name for name, *_ in wanted}) for record in records]
     counts.update(f"TensorFlow may differ: {name}" for name in classes if name is not None)
     ours = [record for record, name in zip(records, classes, strict=True) if name is None]
-    refused = set(reference.decode(*lay_out(ours), wanted).problems.tolist())
+    refused = set(reference.decode(*frame_all(ours), wanted).problems.tolist())
     # Refusals apart, because a refused record makes TensorFlow refuse all of its batch.
     good = [record for i, record in enumerate(ours) if i not in refused]
     bad = [record for i, record in enumerate(ours) if i in refused]
@@ -324,7 +324,7 @@ def compare_with_tensorflow(tensorflow, records, wanted, counts):
         counts["TensorFlow crashes: refused by the reference" if is_crash else "TensorFlow = reference: refused"] += 1
         if outcome not in (None, CRASHED):
             raise DifferenceFound(f"refused by the reference, read by TensorFlow\nrecord {record.hex()}")
-    expected = _rows(reference.decode(*lay_out(good), wanted).columns, wanted, len(good))
+    expected = _rows(reference.decode(*frame_all(good), wanted).columns, wanted, len(good))
     got = tensorflow.parse(good) if good else []
     for record, one, other in zip(good, expected, got, strict=True):
         if other in (None, CRASHED):
