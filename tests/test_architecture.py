@@ -31,13 +31,6 @@ LONGER_FUNCTIONS = {
     "shardkit/cli/run_convert.py convert": "not divided yet",
     "shardkit/forecast/estimate.py forecast": "not divided yet",
     "shardkit/forecast/limit_checks.py _format_checks": "not divided yet",
-    "train/optimization/gradients.py gradient_function": "not divided yet",
-    "train/options/step_plan.py plan_training": "not divided yet",
-    "train/run.py run": "not divided yet",
-    "train/run.py begin": "not divided yet",
-    "train/runs/restore_model.py restore_model": "not divided yet",
-    "train/runs/restore_model.py choose_checkpoint": "not divided yet",
-    "train/summary.py describe": "not divided yet",
 }
 
 # Functions that may take more parameters, each with the reason. Commands are not listed: click calls them by keyword.
@@ -49,16 +42,7 @@ MORE_PARAMETERS = {
     "shardkit/sources/media/labels.py _load": "its parameters are the key of a cache",
     "shardkit/sources/text/splits.py read_blocks": "which bytes of a file, by keyword",
     "shardkit/testing/datasets.py write_dataset": "public: settings by keyword",
-    "train/asynchronous/steps.py UnitSteps.__init__": "no value of options yet",
-    "train/input/reader_input.py ReaderInput.__init__": "no value of options yet",
-    "train/loop/epoch_loop.py EpochLoop.__init__": "no value of options yet",
-    "train/loop/nonfinite.py not_a_number": "no value of options yet",
-    "train/loop/nonfinite.py weights_not_finite": "no value of options yet",
-    "train/models/factory.py make_bundle": "no value of options yet",
-    "train/options/step_plan.py plan_training": "no value of options yet",
-    "train/run.py begin": "no value of options yet",
-    "train/runs/checkpoints.py Checkpoints.__init__": "no value of options yet",
-    "train/runs/export.py export_run": "no value of options yet",
+    "train/runs/export.py export_run": "the options of `shardkit export`, by keyword",
 }
 
 # Who may import a heavy package, even inside a function. Import contracts say who may not load one by way of others.

@@ -16,7 +16,7 @@ from shardkit.adapters import tfdata
 from shardkit.dataset.open import Dataset, open_dataset
 from shardkit.errors import DamageError, UsageError
 from shardkit.features import make_feature
-from tests.support.training.stock_writer import write_dataset
+from tests.support.training.tensorflow_writer import write_dataset
 
 pytestmark = pytest.mark.full
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shardkit.features import Features
-from tests.support.training.stock_writer import Row, write_dataset
+from tests.support.training.tensorflow_writer import Row, write_dataset
 
 WriteDataset = Callable[..., Path]
 

@@ -159,10 +159,10 @@ def test_a_model_that_cannot_be_trusted_is_not_there(own, place, tmp_path, layer
 
 
 @pytest.fixture
-def pictures(tmp_path) -> RunFolder:
+def drawn(tmp_path) -> RunFolder:
     """Returns a run of the image model."""
 
-    def picture(i: int) -> bytes:
+    def image(i: int) -> bytes:
         sink = io.BytesIO()
         Image.new("RGB", (20 + i, 24), (250, 10, 10) if i % 2 else (10, 10, 250)).save(sink, "JPEG")
         return sink.getvalue()
@@ -171,14 +171,14 @@ def pictures(tmp_path) -> RunFolder:
         make_feature("image", "bytes", media_type="image/jpeg"),
         make_feature("label", "int64", vocabulary=("blue", "red")),
     )
-    rows = [{"image": picture(i), "label": i % 2} for i in range(16)]
+    rows = [{"image": image(i), "label": i % 2} for i in range(16)]
     dataset = save(tmp_path / "dataset", features, {"train": rows, "test": rows})
     return train(dataset, tmp_path / "pictures", label="label", epochs=1, global_batch_size=8, image_size=32)
 
 
 @pytest.mark.slow
-def test_files_of_pictures(pictures, tmp_path) -> None:
-    export_run(pictures, tmp_path / "model", Reporter())
+def test_files_of_images(drawn, tmp_path) -> None:
+    export_run(drawn, tmp_path / "model", Reporter())
     sink = io.BytesIO()
     Image.new("RGB", (50, 40), (250, 10, 10)).save(sink, "PNG")
     answer = ask(tmp_path / "model" / "saved_model", [{"image": sink.getvalue().decode("latin1")}])

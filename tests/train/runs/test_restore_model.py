@@ -67,7 +67,7 @@ def test_a_checkpoint_that_a_living_run_removes_is_chosen_again(classified, tmp_
     assert not any("damaged" in note for note in restored.notes)
 
 
-def test_a_named_checkpoint_that_a_living_run_removes_is_told(classified, tmp_path, monkeypatch) -> None:
+def test_a_named_checkpoint_that_a_living_run_removes_is_reported(classified, tmp_path, monkeypatch) -> None:
     folder = copy_of(classified, tmp_path / "run")
     shutil.rmtree(folder.best)
     newest = list_checkpoints(folder.checkpoints)[-1]
