@@ -17,7 +17,7 @@ from shardkit.cli.shell.run_options import check_trainer, model_options
         shardkit export runs/adult models/best --at best
         shardkit export runs/adult models/adult --dataset out/newer --split test
 
-        python -c "import tensorflow as tf; print(tf.saved_model.load('models/adult/saved_model').signatures)"
+        saved_model_cli show --dir models/adult/saved_model --all
     """,
 )
 @click.argument("run", metavar="RUN_FOLDER")

@@ -7,7 +7,7 @@ A command module `shardkit/cli/NAME.py` holds one attribute `command`, made with
         shardkit inspect out/adult --shards
     ''')
 
-The epilog is printed under "Examples:", line by line, never wrapped. Every such command also takes
+The epilog is printed under "Examples:", line by line. Every such command also takes
 `--storage-options` and `--debug`.
 A command of many options shows them under headings, with `headings={"Data": ("--label", "--features"), ...}`.
 A command that is interrupted may add what the user has to know with `KeyboardInterrupt.add_note`.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -38,6 +39,8 @@ _ONCE = frozenset({"--labels", "--columns", "--select", "--map", "--query", "--t
 
 # As wide as click makes the column of options at most, so that those of all headings are aligned.
 _OPTION_WIDTH = 30
+# With the blanks in front of each, and those within quotes.
+_WORDS = re.compile(r"""\s*(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 
 
 class Entry(NamedTuple):
@@ -160,10 +163,20 @@ def _check_location(typed: str | None, name: str) -> None:
 
 
 def write_examples(epilog: str | None, formatter: click.HelpFormatter) -> None:
-    """Writes an epilog under the heading "Examples", each line as it stands."""
+    """Writes an epilog under the heading "Examples"; a long line goes on behind a backslash, as a shell takes it."""
     if epilog:
         lines = textwrap.dedent(epilog).strip("\n").rstrip().splitlines()
-        formatter.write("\nExamples:\n" + "".join(f"  {line}".rstrip() + "\n" for line in lines))
+        cut = [part for line in lines for part in _cut_line(f"  {line}".rstrip(), formatter.width)]
+        formatter.write("\nExamples:\n" + "".join(f"{part}\n" for part in cut))
+
+
+def _cut_line(line: str, width: int) -> list[str]:
+    parts = [""]
+    for word in _WORDS.findall(line):
+        if parts[-1].strip() and len(parts[-1] + word) > width - (2 if line[-len(word) :] != word else 0):
+            parts.append("     ")
+        parts[-1] += word
+    return [f"{part} \\" for part in parts[:-1]] + parts[-1:]
 
 
 def _help_all_option() -> click.Option:

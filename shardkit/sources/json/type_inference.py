@@ -16,7 +16,6 @@ import pyarrow as pa
 from shardkit.errors import UsageError
 from shardkit.features import MAX_DIMENSIONS, Feature, Features, make_feature
 from shardkit.messages import shown
-from shardkit.sources.columns.dropped_columns import drop_option
 from shardkit.sources.json.seen_values import JsonKind, MixedColumn, Seen, clash, dtype_of
 from shardkit.sources.text.type_inference import fits_float32
 
@@ -101,7 +100,7 @@ class ShapeObserver:
         """Takes in rows, each with the place it stands at.
 
         Raises:
-            UsageError: If a key cannot name a column, or the only row has a list of objects, which are the rows rather.
+            UsageError: If a key cannot name a column.
         """
         columns: dict[str, tuple[list[int], list[Any]]] = {}
         known: set[str] = set()
@@ -120,9 +119,9 @@ class ShapeObserver:
         for path, (row_indices, values) in columns.items():
             places = [rows[i][0] for i in row_indices]
             seen = self._seen.setdefault(path, Seen())
-            self._note_column(path, seen, values, places, is_document=len(rows) == 1)
+            self._note_column(path, seen, values, places)
 
-    def _note_column(self, path: str, seen: Seen, values: list[Any], places: list[str], *, is_document: bool) -> None:
+    def _note_column(self, path: str, seen: Seen, values: list[Any], places: list[str]) -> None:
         if list in set(map(type, values)):
             seen.list_place = seen.list_place or next(
                 p for p, v in zip(places, values, strict=True) if isinstance(v, list)
@@ -148,8 +147,6 @@ class ShapeObserver:
             within = next((p for p, item in spread if _holds_not_finite(item)), None) if seen.is_nested else None
             if within is not None:
                 self._not_finite.setdefault(path, within)
-            if is_document and any(isinstance(item, dict) for _, item in spread):
-                _refuse_document(path, places[0])
             places, values = [p for p, _ in plain], [v for _, v in plain]
         else:
             present = [v is not None for v in values]
@@ -289,16 +286,6 @@ def parents(path: str) -> Iterator[str]:
     while end >= 0:
         yield path[:end]
         end = path.find("/", end + 1)
-
-
-def _refuse_document(path: str, place: str) -> None:
-    key = shlex.quote(path.replace("/", "."))
-    raise UsageError(
-        f"column {shown(path)} is a list of objects",
-        where=place,
-        why="the file holds no other object, so these may be the rows",
-        next_step=f"Take its objects as the rows with --records {key}, or leave it out with {drop_option([path])}",
-    )
 
 
 def _holds_not_finite(value: Any) -> bool:

@@ -66,6 +66,8 @@ def infer_features(
     _check_no_columns([row for part in parts for found in part for row in found])
     rows = [row for part in parts for found in part for _, row in found] if dropped else []
     seen = {name for row in rows for name in without_keys(row, dropped)}
+    if not any(file.records for file in files):
+        _check_no_rows_within(parts)
     found = _reconcile(parts, _without(all_rows, dropped), options.tolerates_bad_rows)
     names = [*(f.name for f in found.features), *seen, *folder_names(files)]
     check_dropped(dropped, names, "the rows that were looked at")
@@ -119,6 +121,21 @@ def _check_no_columns(rows: Rows) -> None:
             why=f"it has {len(parts)} parts of {len(parts[0])} values each, which would become a single row",
             next_step="Write an object a row, as pandas does by to_json(PATH, orient='records', lines=True)",
         )
+
+
+def _check_no_rows_within(parts: list[list[Rows]]) -> None:
+    for rows in ([row for found in part for row in found] for part in parts):
+        lists = [(path, v) for path, v in flatten(rows[0][1]) if isinstance(v, list)] if len(rows) == 1 else []
+        path = next((path for path, v in lists if any(isinstance(item, dict) for item in v)), None)
+        if path is not None:
+            key = shlex.quote(path.replace("/", "."))
+            raise UsageError(
+                f"column {shown(path)} is a list of objects",
+                where=rows[0][0],
+                why="the file holds no other object, so these may be the rows",
+                next_step=f"Take its objects as the rows with --records {key}, or leave it out with "
+                f"{drop_option([path])}",
+            )
 
 
 def _reconcile(parts: list[list[Rows]], all_rows: Iterable[Rows], tolerates_bad_rows: bool) -> Inferred:

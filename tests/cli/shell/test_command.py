@@ -121,12 +121,13 @@ def test_no_arguments_show_the_help():
 
 
 @pytest.mark.full
-def test_examples_are_never_wrapped(probe):
+def test_long_examples_go_on_behind_a_backslash(probe):
     code, out, _ = finish(probe("pass", "probe", "--help", env={"COLUMNS": "40"}))
     assert code == 0
     assert (
         "Examples:\n"
-        "  shardkit probe --a-rather-long-option value --another-rather-long-option value\n"
+        "  shardkit probe --a-rather-long-option value \\\n"
+        "      --another-rather-long-option value\n"
         "    --indented\n"
     ) in out  # fmt: skip
 

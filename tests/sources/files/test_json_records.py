@@ -73,6 +73,12 @@ def test_rows_of_a_document(tmp_path, pack):
     assert read(tmp_path / "a.json", "data") == rows
 
 
+def test_the_only_row_of_a_named_array_may_hold_a_list_of_objects(tmp_path):
+    (tmp_path / "a.json").write_text('{"data": [{"title": "x", "parts": [{"q": 1}, {"q": 2}]}]}')
+    (row,) = read(tmp_path / "a.json", "data")
+    assert (row["title"], json.loads(row["parts"])) == ("x", [{"q": 1}, {"q": 2}])
+
+
 def test_a_bad_row_keeps_its_line(tmp_path):
     good = '  {"id": 1},\n' * 20
     (tmp_path / "a.json").write_text(f'{{"n": 1,\n "data": [\n{good}  {{"id": 1, "id": 2}}\n]}}')
