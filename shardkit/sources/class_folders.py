@@ -13,7 +13,7 @@ from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.naming_tables import labels_option
-from shardkit.sources.split_names import folders_below_split
+from shardkit.sources.split_names import folders_below_split, split_of
 from shardkit.units import MiB, format_count
 
 _MAX_DOCUMENT_BYTES = MiB
@@ -23,6 +23,7 @@ _MIN_SHARE = 0.75
 _LISTED_CLASSES = 8
 _LISTED_FOLDERS = 3
 _MANY_FOLDERS = 100
+_MIN_PAIRS = 3
 _MANY_OTHERS = 10
 _MASKS = re.compile(r"(?:^|[^a-z])masks?(?:$|[^a-z])", re.IGNORECASE)
 _CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos"})
@@ -203,7 +204,8 @@ def class_notes(files: tuple[RawFile, ...], kinds: str, options: SourceOptions) 
     if options.no_labels:
         return ()
     if any(class_of(f, options) is not None for f in files):
-        return (f"classes by folder: {describe_classes(files, options)}", *_joined_classes(files, options))
+        classes = f"classes by folder: {describe_classes(files, options)}"
+        return (classes, *_joined_classes(files, options), *_paired_classes(files, options))
     only = _folders(files[0], options)[-1:] if files else []
     if not only:
         return (f"the {kinds} lie in no class folders and get no label",)
@@ -224,6 +226,22 @@ def _joined_classes(files: Sequence[RawFile], options: SourceOptions) -> Iterato
         more = f", as are {len(joined) - 1:,} more" if len(joined) > 1 else ""
         listed = " and ".join(map(printable, found[:2])) + (", ..." if len(found) > 2 else "")
         yield f"class {shown(name)} is that of {listed}{more}; --labels names a table with other classes"
+
+
+def _paired_classes(files: Sequence[RawFile], options: SourceOptions) -> Iterator[str]:
+    """Yields a note where the folders hold files of the same names, as images of two sizes or images and masks do."""
+    stems: dict[tuple[str, str], set[str]] = {}
+    for file in files:
+        key = (split_of(file) or "", str(class_of(file, options)))
+        stems.setdefault(key, set()).add(_without_suffix(file.name.rpartition("/")[2]).lower())
+    (_, name), first = next(iter(stems.items()))
+    is_same = all(found == first for (split, _), found in stems.items() if split == next(iter(stems))[0])
+    # Files of a class are often numbered.
+    if is_same and len({name for _, name in stems}) > 1 and sum(not stem.isdigit() for stem in first) >= _MIN_PAIRS:
+        yield (
+            f"all classes have files of the same names; if these belong together, take one folder with "
+            f"--include {shlex.quote(f'*{printable(name)}/*')} --no-labels"
+        )
 
 
 def folder_notes(files: Sequence[RawFile], has_classes: bool) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import pytest
 
 from shardkit.errors import UsageError
 from shardkit.sources import list_inputs
-from shardkit.sources.base import SourceOptions
+from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.class_folders import are_class_documents, class_notes
 from shardkit.sources.registry import choose
 from shardkit.sources.text.source import TextSource
@@ -89,3 +89,14 @@ def test_folders_of_one_name_below_different_ones_are_one_class_with_a_note(tmp_
     assert notes[0] == "classes by folder: cat 6, dog 3"
     assert "class 'cat' is that of animal/cat and plant/cat; --labels" in notes[1]
     assert len(class_notes(files[:6], "texts", options)) == 1
+
+
+def test_folders_with_files_of_the_same_names_get_a_note():
+    def notes(*names):
+        files = tuple(RawFile(path=f"/{name}", name=name, num_bytes=9, version="") for name in names)
+        return [note for note in class_notes(files, "images", SourceOptions()) if "same names" in note]
+
+    (note,) = notes("HR/baboon.png", "HR/bird.png", "HR/lenna.png", "LR/baboon.jpg", "LR/bird.jpg", "LR/lenna.jpg")
+    assert "--include '*HR/*' --no-labels" in note
+    assert notes(*(f"{c}/{i}.png" for c in ("cat", "dog") for i in range(9))) == []
+    assert notes(*(f"{c}/{c}{i}.png" for c in ("cat", "dog") for i in range(9))) == []
