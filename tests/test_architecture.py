@@ -29,8 +29,6 @@ LONGER: dict[str, str] = {}
 LONGER_FUNCTIONS = {
     "shardkit/cli/plan.py command": "not divided yet",
     "shardkit/cli/run_convert.py convert": "not divided yet",
-    "shardkit/forecast/estimate.py forecast": "not divided yet",
-    "shardkit/forecast/limit_checks.py _format_checks": "not divided yet",
 }
 
 # Functions that may take more parameters, each with the reason. Commands are not listed: click calls them by keyword.

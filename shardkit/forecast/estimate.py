@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -69,74 +70,143 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         UsageError: If the framed bytes are more than a 64-bit count holds.
     """
     work = part_of(workload, setting.num_datasets)
+    pieces = _pieces(work, setting)
+    shuffle = _shuffle(work, setting, pieces)
+    spooled = spool_bytes(
+        num_runs=pieces.num_runs,
+        num_rows=work.num_rows,
+        num_framed_bytes=work.num_framed_bytes,
+        num_key_ranges=len(work.shares) * ((1 << KEY_RANGE_BITS) if setting.shuffle else 1),
+    )
+    manifest = manifest_at_most(work) if work.manifest is None else work.manifest
+    return Forecast(
+        splits=pieces.splits,
+        num_input_splits=pieces.num_input_splits,
+        num_runs=pieces.num_runs,
+        num_segments=pieces.num_segments,
+        spool_bytes=spooled,
+        shuffle_elements=shuffle.num_elements,
+        shuffle_bytes=shuffle.num_bytes,
+        key_bytes=shuffle.key_bytes,
+        runner_bytes=int(shuffle.num_bytes * ENGINE[setting.engine].memory_factor),
+        request_bytes=_GRAPH_BYTES + pieces.num_input_splits * _ELEMENT_BYTES,
+        num_input_requests=max(work.num_files, -(-work.num_bytes // _REQUEST_BYTES)),
+        num_spool_requests=shuffle.num_spool_requests,
+        # The manifest, its table, and the file of statistics.
+        num_put_requests=pieces.num_shards * (1 if setting.compression == "gzip" else 2) + 3,
+        shard_bytes=pieces.shard_bytes,
+        manifest_bytes=manifest.document_bytes + manifest.statistics_bytes + work.num_files * manifest.file_bytes,
+        manifest_list_bytes=work.num_files * manifest.file_bytes,
+        table_bytes=table_bytes(num_shards=pieces.num_shards, num_blocks=pieces.num_blocks),
+        worker_bytes=_worker_bytes(work, setting, pieces),
+        gather_bytes=_gather_bytes(work, pieces),
+        disk_bytes=_disk_bytes(setting, spooled, pieces),
+    )
+
+
+class _Pieces(NamedTuple):
+    """The pieces that a conversion cuts its data into, from the inputs to the shards.
+
+    Attributes:
+        num_input_splits: Parts of the inputs.
+        num_runs: Sorted pieces in the spool.
+        num_segments: Parts of runs that groups need.
+        splits: Dataset splits.
+    """
+
+    num_input_splits: int
+    num_runs: int
+    num_segments: int
+    splits: tuple[SplitForecast, ...]
+
+    @property
+    def num_shards(self) -> int:
+        return sum(s.num_shards for s in self.splits)
+
+    @property
+    def num_units(self) -> int:
+        return sum(s.num_units for s in self.splits)
+
+    @property
+    def num_blocks(self) -> int:
+        return sum(-(-s.num_framed_bytes // BLOCK_BYTES) + s.num_shards for s in self.splits)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(s.num_bytes for s in self.splits)
+
+    @property
+    def shard_bytes(self) -> int:
+        return self.num_bytes // max(1, self.num_shards)
+
+    @property
+    def unit_segments(self) -> int:
+        """Segments of one piece of the writing step."""
+        return -(-self.num_segments // max(1, self.num_units))
+
+
+def _pieces(work: Workload, setting: Setting) -> _Pieces:
     if max(work.num_framed_bytes, work.num_bytes) > COUNTS.value:
         raise UsageError(
             f"{format_size(max(work.num_framed_bytes, work.num_bytes))} are more than one dataset can count",
             why=COUNTS.source,
             next_step="Cut the inputs into several datasets",
         )
-    engine = ENGINE[setting.engine]
     num_input_splits = _count_input_splits(work)
     # A run ends when it is full, and with its input split.
     num_runs = num_input_splits * max(1, -(-work.num_framed_bytes // num_input_splits // RUN_BYTES))
     splits = tuple(_split(work, setting, name, n, b, num_runs) for name, n, b in _divided(work, setting) if n)
-    num_shards = sum(s.num_shards for s in splits)
     num_groups = sum(s.num_groups for s in splits)
-    num_blocks = sum(-(-s.num_framed_bytes // BLOCK_BYTES) + s.num_shards for s in splits)
     # Without shuffling a run lies in one group.
     num_segments = min(num_runs * num_groups, work.num_rows) if setting.shuffle else num_runs * len(splits)
-    num_key_ranges = len(work.shares) * ((1 << KEY_RANGE_BITS) if setting.shuffle else 1)
-    spooled = spool_bytes(
-        num_runs=num_runs, num_rows=work.num_rows, num_framed_bytes=work.num_framed_bytes, num_key_ranges=num_key_ranges
+    return _Pieces(num_input_splits, num_runs, num_segments, splits)
+
+
+class _Shuffle(NamedTuple):
+    """What the engine's shuffle carries, the most of it under one key, and the reads of a spool in a store."""
+
+    num_elements: int
+    num_bytes: int
+    key_bytes: int
+    num_spool_requests: int
+
+
+def _shuffle(work: Workload, setting: Setting, pieces: _Pieces) -> _Shuffle:
+    if not carries_bytes(setting):
+        return _Shuffle(
+            num_elements=pieces.num_input_splits + pieces.num_segments + pieces.num_shards,
+            num_bytes=pieces.num_segments * _SEGMENT_BYTES,
+            key_bytes=pieces.unit_segments * _SEGMENT_BYTES,
+            num_spool_requests=pieces.num_segments * _SEGMENT_READS,
+        )
+    # A group at the border of two units goes to both.
+    doubled = sum((s.num_units - 1) * s.max_group_bytes for s in pieces.splits)
+    carried = work.num_framed_bytes + min(doubled, work.num_framed_bytes)
+    # A worker that holds all of a key holds the records of some shards.
+    holds_key = ENGINE[setting.engine].holds_key
+    return _Shuffle(
+        num_elements=max(min(pieces.num_input_splits * pieces.num_units, work.num_rows), -(-carried // CHUNK_BYTES)),
+        num_bytes=carried + ROW_BYTES * -(-work.num_rows * carried // work.num_framed_bytes),
+        key_bytes=_unit_bytes(pieces.splits) if holds_key else 2 * CHUNK_BYTES + work.max_record_bytes,
+        num_spool_requests=pieces.num_runs * _run_reads(setting, len(pieces.splits)),
     )
-    unit_segments = -(-num_segments // max(1, sum(s.num_units for s in splits)))
-    num_spool_requests = num_segments * _SEGMENT_READS
-    if carries_bytes(setting):
-        # A group at the border of two units goes to both.
-        num_units = sum(s.num_units for s in splits)
-        doubled = sum((s.num_units - 1) * s.max_group_bytes for s in splits)
-        carried = work.num_framed_bytes + min(doubled, work.num_framed_bytes)
-        shuffle_elements = max(min(num_input_splits * num_units, work.num_rows), -(-carried // CHUNK_BYTES))
-        shuffle_bytes = carried + ROW_BYTES * -(-work.num_rows * carried // work.num_framed_bytes)
-        # A worker that holds all of a key holds the records of some shards.
-        key_bytes = _unit_bytes(splits) if engine.holds_key else 2 * CHUNK_BYTES + work.max_record_bytes
-        num_spool_requests = num_runs * _run_reads(setting, len(splits))
-    else:
-        shuffle_elements = num_input_splits + num_segments + num_shards
-        shuffle_bytes = num_segments * _SEGMENT_BYTES
-        key_bytes = unit_segments * _SEGMENT_BYTES
-    manifest = manifest_at_most(work) if work.manifest is None else work.manifest
-    num_bytes = sum(s.num_bytes for s in splits)
-    shard_bytes = num_bytes // max(1, num_shards)
-    processes, threads = (
-        deal_workers(setting.num_workers) if is_one_machine(setting) else (engine.processes, engine.threads)
-    )
-    return Forecast(
-        splits=splits,
-        num_input_splits=num_input_splits,
-        num_runs=num_runs,
-        num_segments=num_segments,
-        spool_bytes=spooled,
-        shuffle_elements=shuffle_elements,
-        shuffle_bytes=shuffle_bytes,
-        key_bytes=key_bytes,
-        runner_bytes=int(shuffle_bytes * engine.memory_factor),
-        request_bytes=_GRAPH_BYTES + num_input_splits * _ELEMENT_BYTES,
-        num_input_requests=max(work.num_files, -(-work.num_bytes // _REQUEST_BYTES)),
-        num_spool_requests=num_spool_requests,
-        # The manifest, its table, and the file of statistics.
-        num_put_requests=num_shards * (1 if setting.compression == "gzip" else 2) + 3,
-        shard_bytes=shard_bytes,
-        manifest_bytes=manifest.document_bytes + manifest.statistics_bytes + work.num_files * manifest.file_bytes,
-        manifest_list_bytes=work.num_files * manifest.file_bytes,
-        table_bytes=table_bytes(num_shards=num_shards, num_blocks=num_blocks),
-        worker_bytes=processes * (_PROCESS_BYTES + threads * _step_bytes(work, splits, unit_segments)),
-        gather_bytes=_PROCESS_BYTES
-        + num_shards * _SHARD_OBJECT_BYTES
-        + num_blocks * _BLOCK_OBJECT_BYTES
-        + num_input_splits * _EXTRACTED_BYTES
-        + 2 * len(work.shares) * work.num_features * _STATISTICS_BYTES,
-        disk_bytes=_disk_bytes(setting, spooled, num_bytes, shard_bytes, splits),
+
+
+def _worker_bytes(work: Workload, setting: Setting, pieces: _Pieces) -> int:
+    engine = ENGINE[setting.engine]
+    processes, threads = engine.processes, engine.threads
+    if is_one_machine(setting):
+        processes, threads = deal_workers(setting.num_workers)
+    return processes * (_PROCESS_BYTES + threads * _step_bytes(work, pieces))
+
+
+def _gather_bytes(work: Workload, pieces: _Pieces) -> int:
+    return (
+        _PROCESS_BYTES
+        + pieces.num_shards * _SHARD_OBJECT_BYTES
+        + pieces.num_blocks * _BLOCK_OBJECT_BYTES
+        + pieces.num_input_splits * _EXTRACTED_BYTES
+        + 2 * len(work.shares) * work.num_features * _STATISTICS_BYTES
     )
 
 
@@ -286,14 +356,14 @@ def _even_key_ranges(num_bytes: int, num_key_ranges: int) -> KeyRangeTotals:
     )
 
 
-def _step_bytes(work: Workload, splits: tuple[SplitForecast, ...], unit_segments: int) -> int:
+def _step_bytes(work: Workload, pieces: _Pieces) -> int:
     """Returns the bytes that one piece of work holds: reading makes a run, writing orders a group."""
     record = work.max_record_bytes
     reading = 2 * max(RUN_BYTES, record) + 4 * max(BATCH_BYTES, record)
     mean_row = max(1, work.num_framed_bytes // max(1, work.num_rows))
-    group = max((s.max_group_bytes for s in splits), default=0)
+    group = max((s.max_group_bytes for s in pieces.splits), default=0)
     writing = group + group // mean_row * _ORDER_ROW_BYTES + 4 * max(BLOCK_BYTES, record)
-    return max(reading, writing + unit_segments * _SEGMENT_OBJECT_BYTES)
+    return max(reading, writing + pieces.unit_segments * _SEGMENT_OBJECT_BYTES)
 
 
 def _unit_bytes(splits: tuple[SplitForecast, ...]) -> int:
@@ -307,15 +377,13 @@ def _run_reads(setting: Setting, num_splits: int) -> int:
     return _INDEX_READS * (1 + (num_splits if samples else 0)) + samples * num_splits * _SEGMENT_READS + 1
 
 
-def _disk_bytes(
-    setting: Setting, spooled: int, num_bytes: int, shard_bytes: int, splits: tuple[SplitForecast, ...]
-) -> int:
+def _disk_bytes(setting: Setting, spooled: int, pieces: _Pieces) -> int:
     # The spool of several machines lies where all of them can read it; each makes its shards on its own disk, from
     # chunks that lie beside them. There are never more at work than there are pieces.
     is_carried = carries_bytes(setting)
-    pieces = setting.num_workers if is_one_machine(setting) else pieces_a_worker(setting)
-    piece = shard_bytes + (_unit_bytes(splits) if is_carried else 0)
-    made = min(pieces, sum(s.num_units for s in splits)) * piece
+    at_once = setting.num_workers if is_one_machine(setting) else pieces_a_worker(setting)
+    piece = pieces.shard_bytes + (_unit_bytes(pieces.splits) if is_carried else 0)
+    made = min(at_once, pieces.num_units) * piece
     if is_carried or not is_one_machine(setting):
         return made
-    return spooled + (num_bytes if setting.store == "local" else made)
+    return spooled + (pieces.num_bytes if setting.store == "local" else made)

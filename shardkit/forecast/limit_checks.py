@@ -9,17 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardkit.forecast.estimate import carries_bytes, disk_holds, forecast, is_one_machine, most_datasets, part_of
-from shardkit.forecast.limits import (
-    ENGINE,
-    GETS_PER_S,
-    GROUP,
-    MANIFEST,
-    OBJECT,
-    PUTS_PER_S,
-    RECORD,
-    SHARDS,
-    Engine,
-)
+from shardkit.forecast.limits import ENGINE, GETS_PER_S, GROUP, MANIFEST, OBJECT, PUTS_PER_S, RECORD, SHARDS, Engine
 from shardkit.forecast.values import Finding, Forecast, Setting, Workload
 from shardkit.units import GiB, MiB, format_count, format_duration, format_number, format_size
 
@@ -88,6 +78,7 @@ def _is_passed(check: _Check) -> bool:
 def _checks(workload: Workload, setting: Setting, cost: Forecast) -> Iterator[_Check]:
     engine = ENGINE[setting.engine]
     yield from _reach_checks(setting, engine)
+    yield from _input_checks(workload, setting)
     yield from _format_checks(workload, setting, cost)
     yield from _memory_checks(setting, cost, engine)
     yield from _engine_checks(setting, cost, engine)
@@ -119,7 +110,7 @@ def _reach_checks(setting: Setting, engine: Engine) -> Iterator[_Check]:
         )
 
 
-def _format_checks(workload: Workload, setting: Setting, cost: Forecast) -> Iterator[_Check]:
+def _input_checks(workload: Workload, setting: Setting) -> Iterator[_Check]:
     yield _Check(True, "one record is too large", workload.max_record_bytes, RECORD.value, RECORD.source, format_size)
     larger_rows = _round_up(workload.max_row_bytes, MiB)
     yield _Check(
@@ -141,23 +132,17 @@ def _format_checks(workload: Workload, setting: Setting, cost: Forecast) -> Iter
         lambda n: format_number(n, "dataset"),
         ((f"--datasets {most}", msgspec.structs.replace(setting, num_datasets=most)),),
     )
-    work = part_of(workload, setting.num_datasets)
-    wanted = _wanted_shards(work, setting)
-    larger = -(-cost.num_bytes // SHARDS.value) if setting.num_shards is None else 0
-    ways = []
-    if setting.num_shards is not None:
-        fewer = SHARDS.value // len(workload.shares)
-        ways.append((f"--num-shards {fewer}", msgspec.structs.replace(setting, num_shards=fewer)))
-    elif (rounded := _round_up(int(larger * _SLACK), MiB)) <= _most_shard_bytes(setting):
-        ways.append((f"--shard-size {rounded // MiB}MiB", msgspec.structs.replace(setting, shard_bytes=rounded)))
+
+
+def _format_checks(workload: Workload, setting: Setting, cost: Forecast) -> Iterator[_Check]:
     yield _Check(
         True,
         "shards of that size would be too many for one dataset",
-        wanted,
+        _wanted_shards(part_of(workload, setting.num_datasets), setting),
         SHARDS.value,
         SHARDS.source,
         lambda n: format_number(n, "shard"),
-        tuple(ways),
+        tuple(_fewer_shards(workload, setting, cost)),
     )
     yield _Check(
         True, "the manifest lists too many input files", cost.manifest_list_bytes, MANIFEST.value, MANIFEST.source,
@@ -260,6 +245,16 @@ def _wanted_shards(work: Workload, setting: Setting) -> int:
         return setting.num_shards * len(work.shares)
     fraction = 1 / work.ratio if setting.compression == "gzip" else 1.0
     return round(work.num_framed_bytes * fraction / setting.shard_bytes)
+
+
+def _fewer_shards(workload: Workload, setting: Setting, cost: Forecast) -> Iterator[tuple[str, Setting]]:
+    if setting.num_shards is not None:
+        fewer = SHARDS.value // len(workload.shares)
+        yield f"--num-shards {fewer}", msgspec.structs.replace(setting, num_shards=fewer)
+        return
+    larger = _round_up(int(-(-cost.num_bytes // SHARDS.value) * _SLACK), MiB)
+    if larger <= _most_shard_bytes(setting):
+        yield f"--shard-size {larger // MiB}MiB", msgspec.structs.replace(setting, shard_bytes=larger)
 
 
 def _most_shard_bytes(setting: Setting) -> int:

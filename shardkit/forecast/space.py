@@ -1,4 +1,4 @@
-"""Sizes of the files that a conversion writes beside the shards."""
+"""The size of the manifest where nothing of the inputs was measured."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from shardkit.conversion.space.sizes import _FILE_BYTES
 from shardkit.forecast.values import ManifestSize, Workload
 from shardkit.statistics.frequencies import MAX_VALUE_BYTES, MAX_VOCABULARY_BYTES, NUM_COUNTED, NUM_TOP_VALUES
 
-# A row in the spool: its key and its size. A key range in the index of a run: four numbers.
-# Beside features and files: the recipe, versions, the rest.
-# Name and counts of an input file, in JSON with its indentation; names of 60 bytes.
 # The most bytes of a manifest's recipe, versions and the rest.
 _RECIPE_BYTES = 8 * 1024
 _SPLIT_BYTES = 256
@@ -17,7 +14,6 @@ _DESCRIBED_BYTES = 1536
 # The JSON around a value, with the indentation: with its count, and alone.
 _TOP_VALUE_BYTES = 100
 _WORD_BYTES = 20
-# Measured on a million rows with random contents: checksums hardly compress.
 
 
 def manifest_at_most(work: Workload) -> ManifestSize:
