@@ -7,7 +7,7 @@ that the code reads.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 import msgspec
@@ -47,6 +47,13 @@ class Named(Form):
 
     def __init__(self, metavar: str) -> None:
         self.metavar = metavar
+
+
+class OneOf(Form):
+    """One of some names."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
 
 
 class Size(Form):

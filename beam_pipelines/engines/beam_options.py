@@ -11,7 +11,6 @@ from contextlib import redirect_stderr
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.engines.settings import flag_name
-from shardkit.conversion.request import RunnerName
 from shardkit.errors import UsageError
 
 
@@ -44,17 +43,18 @@ def refused_by_beam(words: str) -> UsageError:
     )
 
 
-def check_typed(runner: RunnerName, typed: Sequence[str]) -> tuple[str, ...]:
+def check_typed(typed: Sequence[str], *, refused_because: str | None = None) -> tuple[str, ...]:
     """Returns notes on flags whose names Beam's Python package does not know.
 
     An engine may know further options, and gets them as they are.
 
+    Args:
+        typed: The flags.
+        refused_because: Why the engine knows no further ones; None where it may.
+
     Raises:
-        UsageError: If Beam refuses a flag, or does not know it and the engine is Dask.
+        UsageError: If Beam refuses a flag, or does not know it and the engine knows no further ones.
     """
-    if runner == "dask":
-        # Its options are known to Beam from here on.
-        import apache_beam.runners.dask.dask_runner  # noqa: F401
     options = parsed_options(typed)
     known = options.get_all_options()
     notes = []
@@ -62,10 +62,10 @@ def check_typed(runner: RunnerName, typed: Sequence[str]) -> tuple[str, ...]:
         flag = next((f.partition("=")[0] for f in typed if flag_name(f) == name), f"--{name}")
         near = difflib.get_close_matches(name, _flag_names(), n=1, cutoff=0.75)
         meant = f"did you mean --{near[0]}?" if near else None
-        if runner == "dask":
+        if refused_because is not None:
             raise UsageError(
                 f"Beam has no flag {flag}",
-                why=meant or "Dask gets only the options that Beam knows",
+                why=meant or refused_because,
                 state="Nothing was handed over",
                 next_step="Correct it, or leave it out",
             )

@@ -15,14 +15,46 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from beam_pipelines.engines.engine import Engine, Start
 from shardkit.conversion.failures import read_failure
 from shardkit.conversion.layout_math import deal_workers
+from shardkit.conversion.plan import Plan
 from shardkit.conversion.steps import Each, Opened, Step, convert_by, open_plan
-from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
+from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError, UsageError
 from shardkit.runtime.process_limits import return_freed_memory
 from shardkit.runtime.threads import worker_threads
+from shardkit.storage.files import redact
+from shardkit.units import MiB
 
 _END_S = 10.0
+# Below this, starting processes takes longer than the work.
+_ONE_WORKER_BYTES = 16 * MiB
+
+
+class Local(Engine):
+    """Threads of the command, and processes below it; without options."""
+
+    def default_workers(self, plan: Plan) -> int:
+        """Returns one for few bytes, else the number of cores."""
+        is_little = sum(f.num_bytes for f in plan.files) < _ONE_WORKER_BYTES
+        return 1 if is_little else super().default_workers(plan)
+
+    def start(self, plan: Plan, num_workers: int, say: Callable[[str], None]) -> Start:
+        """Returns how a plan is run."""
+        if plan.exchange is not None:
+            raise UsageError(
+                "--work-dir must be a folder of this machine with --runner local",
+                where=redact(plan.exchange),
+                why="a folder in a store is for workers that share no disk",
+                state="Nothing was committed",
+                next_step="Name a local folder, leave it out, or name the --runner that runs such workers",
+            )
+        num_processes, _ = deal_workers(num_workers)
+        return Start(
+            lambda plan_path, on_lost_worker: run_local(plan_path, num_workers, on_lost_worker),
+            stop_workers,
+            is_this_process=num_processes == 1,
+        )
 
 
 def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[StorageError], None]) -> None:

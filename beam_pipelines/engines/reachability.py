@@ -2,71 +2,60 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import grpc
 from apache_beam.options.pipeline_options import PortableOptions
 
 from beam_pipelines.engines.beam_options import parsed_options
-from shardkit.conversion.request import RunnerName
 from shardkit.errors import StorageError, UsageError
 from shardkit.storage.options import VARIABLE
 
-_CONNECT_S = 10.0
+CONNECT_S = 10.0
 _DOCKER_S = 30.0
 _ADDRESS = re.compile(r"([\w.-]+):(\d+)")
-# Protocols of Dask that use a port. The port is checked for each; the program there is asked over the first only.
-_DASK_PORTS = ("tcp", "tls", "ws", "wss")
-_UNTOUCHED = "Nothing was read or written"
+UNTOUCHED = "Nothing was read or written"
 
 
-def check_reachable(runner: RunnerName, flags: Sequence[str]) -> None:
+def check_reachable(flags: Sequence[str], starts_workers_here: Callable[[Mapping[str, Any]], bool]) -> None:
     """Checks that the addresses of a job answer, and that workers can be started as its flags say.
 
     Args:
-        runner: The engine.
         flags: Of Beam, all that the job is made with.
+        starts_workers_here: Returns whether the engine starts workers on this machine, given the parsed flags.
 
     Raises:
         UsageError: If an address is none, or what must be installed is not.
         StorageError: If an address does not answer.
     """
     options = parsed_options(flags)
-    parsed = options.get_all_options()
-    if runner == "dask":
-        address = parsed.get("address") or _address_in(parsed.get("scheduler_file"))
-        if address is not None:
-            _refuse_storage_options()
-            _check_dask(str(address))
-        return
     portable = options.view_as(PortableOptions)
     kind = str(portable.environment_type).upper()
     if kind in ("EXTERNAL", "DOCKER", "PROCESS"):
-        _refuse_storage_options()
+        refuse_storage_options()
     for what, address in _addresses(portable, kind).items():
         _check_service(what, address)
     if kind == "PROCESS":
         _check_process(portable)
-    if kind == "DOCKER" and _starts_workers_here(runner, parsed):
+    if kind == "DOCKER" and starts_workers_here(options.get_all_options()):
         _check_docker()
 
 
-def _refuse_storage_options() -> None:
+def refuse_storage_options() -> None:
+    """Raises `UsageError` if there are options of stores, which workers that others start do not get."""
     if os.environ.get(VARIABLE):
         raise UsageError(
             "--storage-options do not reach workers that others start",
             why="they stay with this command and what it starts itself",
-            state=_UNTOUCHED,
+            state=UNTOUCHED,
             next_step="Leave it out, and let the environment or profile of the workers say what the option does",
         )
 
@@ -89,86 +78,31 @@ def _addresses(parsed: PortableOptions, kind: str) -> dict[str, str]:
 def _check_service(what: str, address: str) -> None:
     match = _ADDRESS.fullmatch(address)
     if match is None and ":" not in address:
-        raise UsageError(
-            f"{address!r} is no address of a {what}", state=_UNTOUCHED, next_step="Write it like HOST:PORT"
-        )
+        raise UsageError(f"{address!r} is no address of a {what}", state=UNTOUCHED, next_step="Write it like HOST:PORT")
     if match is not None:
-        _check_port(what, address, match[1], int(match[2]))
+        check_port(what, address, match[1], int(match[2]))
     with grpc.insecure_channel(address) as channel:
         try:
-            grpc.channel_ready_future(channel).result(timeout=_CONNECT_S)
+            grpc.channel_ready_future(channel).result(timeout=CONNECT_S)
         except grpc.FutureTimeoutError as error:
-            raise _no_answer(what, address, "it does not speak gRPC") from error
+            raise no_answer(what, address, "it does not speak gRPC") from error
 
 
-def _check_dask(address: str) -> None:
-    from distributed.comm.addressing import parse_address, parse_host_port
-    from distributed.comm.registry import get_backend
-
+def check_port(what: str, address: str, host: str, port: int) -> None:
+    """Raises `StorageError` if no program listens there."""
     try:
-        scheme, place = parse_address(address)
-        get_backend(scheme)
-        if scheme not in _DASK_PORTS:
-            return
-        host, port = parse_host_port(place)
-    except ValueError as error:
-        raise UsageError(
-            f"{address!r} is no address of a scheduler of Dask",
-            why=str(error),
-            state=_UNTOUCHED,
-            next_step="Write it like --engine-option address=tcp://HOST:8786",
-        ) from error
-    _check_port("scheduler of Dask", address, host, port)
-    if scheme == _DASK_PORTS[0]:
-        try:
-            identity = asyncio.run(_identity(address))
-        except Exception as error:  # Another service may answer anything.
-            raise _no_answer("scheduler of Dask", address, "the program there does not answer as one") from error
-        if identity.get("type") != "Scheduler":
-            raise _no_answer("scheduler of Dask", address, f"the program there is a {identity.get('type')}")
-
-
-async def _identity(address: str) -> dict[str, Any]:
-    from distributed.core import connect
-
-    async with asyncio.timeout(_CONNECT_S):
-        comm = await connect(address, timeout=_CONNECT_S)
-        try:
-            await comm.write({"op": "identity", "reply": True})
-            found = await comm.read()
-        finally:
-            comm.abort()
-    return found if isinstance(found, dict) else {}
-
-
-def _address_in(scheduler_file: Any) -> str | None:
-    if scheduler_file is None:
-        return None
-    try:
-        return str(json.loads(Path(str(scheduler_file)).read_bytes())["address"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            "the scheduler file cannot be read",
-            where=str(scheduler_file),
-            why=str(error),
-            state=_UNTOUCHED,
-            next_step="Name the file that dask scheduler --scheduler-file wrote",
-        ) from error
-
-
-def _check_port(what: str, address: str, host: str, port: int) -> None:
-    try:
-        socket.create_connection((host, port), timeout=_CONNECT_S).close()
+        socket.create_connection((host, port), timeout=CONNECT_S).close()
     except (OSError, OverflowError) as error:
-        raise _no_answer(what, address, getattr(error, "strerror", None) or str(error)) from error
+        raise no_answer(what, address, getattr(error, "strerror", None) or str(error)) from error
 
 
-def _no_answer(what: str, address: str, why: str) -> StorageError:
+def no_answer(what: str, address: str, why: str) -> StorageError:
+    """Returns the error for a service that is not there."""
     return StorageError(
         f"there is no {what}",
         where=address,
         why=why,
-        state=_UNTOUCHED,
+        state=UNTOUCHED,
         next_step="Start it, or correct the address",
     )
 
@@ -177,7 +111,7 @@ def _check_process(parsed: PortableOptions) -> None:
     if parsed.job_endpoint == "embed":
         raise UsageError(
             "the job service in this process starts no workers as processes",
-            state=_UNTOUCHED,
+            state=UNTOUCHED,
             next_step="Leave --engine-option environment-type out, or name the --engine-option endpoint of another one",
         )
     command = parsed.lookup_environment_option("process_command")
@@ -186,17 +120,9 @@ def _check_process(parsed: PortableOptions) -> None:
     if not command:
         raise UsageError(
             "no option says which program workers run",
-            state=_UNTOUCHED,
+            state=UNTOUCHED,
             next_step="""Add --engine-option 'environment-config={"command": "/opt/apache/beam/boot"}'""",
         )
-
-
-def _starts_workers_here(runner: RunnerName, parsed: dict[str, Any]) -> bool:
-    if runner == "flink":
-        return str(parsed.get("flink_master")) in ("[local]", "[auto]")
-    if runner == "spark":
-        return str(parsed.get("spark_master_url")).startswith("local")
-    return runner == "prism" or parsed.get("job_endpoint") == "embed"
 
 
 def _check_docker() -> None:
@@ -204,7 +130,7 @@ def _check_docker() -> None:
         raise UsageError(
             "workers are to run in Docker, and there is none",
             why="no program docker is on the path",
-            state=_UNTOUCHED,
+            state=UNTOUCHED,
             next_step="Install it, or choose another --engine-option environment-type",
         )
     why = f"it has not answered for {_DOCKER_S:.0f} seconds"
@@ -216,6 +142,6 @@ def _check_docker() -> None:
     raise StorageError(
         "workers are to run in Docker, which does not answer",
         why=why,
-        state=_UNTOUCHED,
+        state=UNTOUCHED,
         next_step="Start its daemon, or choose another --engine-option environment-type",
     )

@@ -10,8 +10,8 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -19,21 +19,7 @@ from apache_beam.runners.runner import PipelineState
 from apache_beam.runners.worker import sdk_worker
 
 from beam_pipelines.convert import convert_pipeline
-from beam_pipelines.engines.beam_options import check_typed
-from beam_pipelines.engines.catalogue import ENGINES
-from beam_pipelines.engines.dask_cluster import dask_cluster
 from beam_pipelines.engines.local import stop_workers
-from beam_pipelines.engines.reachability import check_reachable
-from beam_pipelines.engines.settings import (
-    Chosen,
-    EngineOptions,
-    Facts,
-    beam_flags,
-    choose_settings,
-    flag_name,
-    number_of,
-    value_of,
-)
 from beam_pipelines.quiet import quiet_beam, temporary_files_in
 from shardkit._version import __version__
 from shardkit.conversion.commit.commit import own_commit
@@ -49,83 +35,51 @@ _CANCEL_S = 5.0
 _MIN_LOOK_S, _MAX_LOOK_S = 1.0, 15.0
 _KEPT = "Nothing was committed; finished parts are kept"
 _MISSING_MODULE = re.compile(r"No module named '(shardkit|beam_pipelines)[.\w]*'")
-# Flags of Beam that name a cluster.
-_DASK_FLAGS = {"dask_client_address", "dask_scheduler_file"}
 # The job of this process; there is one at most.
 _running: list[Any] = []
 _ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|Worker)): (.*\w.*)$", re.MULTILINE)
 
 
-def settings_of(options: EngineOptions, plan: Plan, num_workers: int) -> tuple[Chosen, ...]:
-    """Returns the settings that an engine will get.
+class Job(NamedTuple):
+    """A job as an engine gets it.
 
-    Raises:
-        UsageError: If an option is none of the engine, or something that it needs is not there.
+    Attributes:
+        name: Of the engine, for messages.
+        flags: Of Beam.
+        stall_s: Give up when no worker has done anything for so long.
+        cluster: Gives more flags, which name a cluster that ends with the job.
     """
-    return _chosen(options, Facts(num_workers, len(plan.input_splits), os.environ))
+
+    name: str
+    flags: Sequence[str]
+    stall_s: float
+    cluster: AbstractContextManager[list[str]]
 
 
-def check_engine(options: EngineOptions) -> tuple[str, ...]:
-    """Checks the options of an engine before anything is read, and returns notes about them.
-
-    Raises:
-        UsageError: If an option is wrong, or something that the engine needs is not there.
-        StorageError: If an address that an option names does not answer.
-    """
-    chosen = _chosen(options, Facts(1, 1, os.environ))
-    if options.runner == "dask":
-        number_of(chosen, "partitions")
-    notes = check_typed(options.runner, options.flags)
-    check_reachable(options.runner, flags_of(options, chosen))
-    return notes
-
-
-def _chosen(options: EngineOptions, facts: Facts) -> tuple[Chosen, ...]:
-    engine = ENGINES[options.runner]
-    chosen = choose_settings(engine, options.runner, options, facts)
-    if (missing := engine.needs(options, facts)) is not None:
-        raise missing
-    number_of(chosen, "stall-minutes")
-    return chosen
-
-
-def flags_of(options: EngineOptions, chosen: Sequence[Chosen]) -> list[str]:
-    """Returns the flags of Beam that a job is made with."""
-    return beam_flags(ENGINES[options.runner], chosen, options.flags)
-
-
-def run_on_engine(
-    plan_path: str,
-    options: EngineOptions,
-    num_workers: int,
-    on_lost_worker: Callable[[StorageError], None],
-) -> None:
+def run_on_engine(job: Job, plan_path: str, on_lost_worker: Callable[[StorageError], None]) -> None:
     """Runs a stored plan on an engine and returns when the dataset is committed.
 
     Args:
+        job: Which engine, and what it gets.
         plan_path: Of the plan, in a folder that all workers share.
-        options: Which engine, and its options.
-        num_workers: Pieces of work at the same time, where the engine leaves that to its caller.
         on_lost_worker: Called when workers died over the same part again and again; must end the process.
 
     Raises:
         ShardkitError: What a worker reported, or what became of the engine.
     """
     plan = load_plan(plan_path)
-    chosen = settings_of(options, plan, num_workers)
-    flags = flags_of(options, chosen)
     with ExitStack() as stack:
         for context in (quiet_beam(), _quiet_threads(), temporary_files_in(plan.work_path("tmp"))):
             stack.enter_context(context)
-        more = stack.enter_context(_cluster(options, chosen, num_workers))
+        more = stack.enter_context(job.cluster)
         try:
-            pipeline = beam.Pipeline(options=PipelineOptions([*more, *flags]))
+            pipeline = beam.Pipeline(options=PipelineOptions([*more, *job.flags]))
             convert_pipeline(pipeline, plan_path)
             result = pipeline.run()
             _running[:] = [result]
-            _follow(result, plan, 60 * number_of(chosen, "stall-minutes"))
+            _follow(result, plan, job.stall_s)
             if own_commit(plan) is None:
-                raise _ended_early(options.runner)
+                raise _ended_early(job.name)
         except ShardkitError:
             raise
         except Exception as error:
@@ -134,8 +88,8 @@ def run_on_engine(
             if (failure := read_failure(plan)) is not None and failure.error is not None:
                 raise ShardkitError.from_dict(failure.error) from None
             if type(error).__name__ == "KilledWorker":
-                on_lost_worker(_lost_worker(options.runner, str(error)))
-            raise _explained(error, options.runner) from error
+                on_lost_worker(_lost_worker(job.name, str(error)))
+            raise _explained(error, job.name) from error
 
 
 def stop_job() -> None:
@@ -162,21 +116,6 @@ def _quiet_threads() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = previous
-
-
-@contextmanager
-def _cluster(options: EngineOptions, chosen: Sequence[Chosen], num_workers: int) -> Iterator[list[str]]:
-    """Gives the flags that name a new cluster, if one is needed."""
-    if options.runner != "dask" or _names_cluster(options, chosen):
-        yield []
-        return
-    with dask_cluster(num_workers) as address:
-        yield [f"--dask_client_address={address}"]
-
-
-def _names_cluster(options: EngineOptions, chosen: Sequence[Chosen]) -> bool:
-    typed = map(flag_name, options.flags)
-    return value_of(chosen, "address") is not None or not _DASK_FLAGS.isdisjoint(typed)
 
 
 def _follow(result: Any, plan: Plan, stall_s: float) -> None:

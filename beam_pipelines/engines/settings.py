@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardkit.conversion.request import RunnerName
 from shardkit.errors import UsageError
 
 
@@ -21,7 +20,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         flags: Of Beam, as typed after `--`.
     """
 
-    runner: RunnerName = "local"
+    runner: str = "local"
     values: tuple[tuple[str, str], ...] = ()
     flags: tuple[str, ...] = ()
 
@@ -74,8 +73,13 @@ class Setting(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
-class Engine(NamedTuple):
-    """An engine that runs a conversion.
+def no_value(facts: Facts) -> str | None:
+    """Returns None: the default of a setting that has no value unless the user gives one."""
+    return None
+
+
+class EngineSpec(NamedTuple):
+    """What an engine takes and needs.
 
     Attributes:
         runner: Name of Beam's runner.
@@ -122,7 +126,7 @@ def parse_option(text: str) -> tuple[str, str]:
     return key.strip().replace("_", "-"), value.strip()
 
 
-def choose_settings(engine: Engine, name: str, options: EngineOptions, facts: Facts) -> tuple[Chosen, ...]:
+def choose_settings(engine: EngineSpec, name: str, options: EngineOptions, facts: Facts) -> tuple[Chosen, ...]:
     """Returns every setting of an engine with its value.
 
     Raises:
@@ -151,7 +155,7 @@ def choose_settings(engine: Engine, name: str, options: EngineOptions, facts: Fa
     )
 
 
-def beam_flags(engine: Engine, chosen: Sequence[Chosen], flags: Sequence[str]) -> list[str]:
+def beam_flags(engine: EngineSpec, chosen: Sequence[Chosen], flags: Sequence[str]) -> list[str]:
     """Returns the flags that Beam's options are made of; those that the user typed for Beam come last, and win."""
     own = [f"--runner={engine.runner}", "--no_save_main_session"]
     for setting, value, _ in chosen:

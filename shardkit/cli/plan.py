@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, get_args
+import os
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -11,17 +12,26 @@ from click.core import ParameterSource
 from shardkit.cli.shell.command import ExampleCommand
 from shardkit.cli.shell.option_types import FiniteRange, SizeType
 from shardkit.cli.shell.request_options import INPUT_OPTIONS, click_options, headings_of
-from shardkit.conversion.request import RunnerName, option_fields, parse_request
+from shardkit.conversion.engines import ENGINES, WORKER_MEMORY_BYTES, EngineFacts
+from shardkit.conversion.request import option_fields, parse_request
 from shardkit.sources.options import INPUTS
+from shardkit.units import GiB
 
 if TYPE_CHECKING:
     from shardkit.conversion.option_forms import SplitShare
-    from shardkit.forecast.values import Store, Workload, WorkPlace
+    from shardkit.conversion.request import ConvertRequest
+    from shardkit.forecast.values import Setting, Workload, WorkPlace
 
 EXIT_CANNOT_WORK = 2
 _IMAGINED = ("--num-files", "--row-size", "--features", "--expansion", "--ratio", "--whole-files")
 _FROM_CONVERT = (*INPUT_OPTIONS, "work_dir", "splits", "shard_bytes", "num_shards", "compression", "shuffle")
 _INPUTS = {INPUTS: headings_of([f for f in option_fields() if f.typed_name in INPUT_OPTIONS])[INPUTS]}
+_MACHINES = " and ".join(name for name, engine in ENGINES.items() if engine.is_one_machine)
+_MEMORIES = "".join(
+    f", {engine.worker_memory_bytes // GiB}GiB for {name}"
+    for name, engine in ENGINES.items()
+    if engine.worker_memory_bytes != WORKER_MEMORY_BYTES
+)
 
 
 @click.command(
@@ -74,7 +84,7 @@ _INPUTS = {INPUTS: headings_of([f for f in option_fields() if f.typed_name in IN
 @click.option(
     "--runner",
     "engine",
-    type=click.Choice(get_args(RunnerName)),
+    type=click.Choice(tuple(ENGINES)),
     default="local",
     show_default=True,
     help="What would run the conversion.",
@@ -88,13 +98,14 @@ _INPUTS = {INPUTS: headings_of([f for f in option_fields() if f.typed_name in IN
     "--worker-memory",
     type=SizeType(),
     metavar="SIZE",
-    help="Memory of a worker, 4GiB if not given, 16GiB for dataflow; of the whole machine for local and prism.",
+    help=f"Memory of a worker, {WORKER_MEMORY_BYTES // GiB}GiB if not given{_MEMORIES}; of the whole machine for "
+    f"{_MACHINES}.",
 )
 @click.option(
     "--disk",
     type=SizeType(),
     metavar="SIZE",
-    help="Free disk of a worker, of the whole machine for local and prism; not looked at if not given.",
+    help=f"Free disk of a worker, of the whole machine for {_MACHINES}; not looked at if not given.",
 )
 @click.option(
     "--store",
@@ -113,24 +124,7 @@ _INPUTS = {INPUTS: headings_of([f for f in option_fields() if f.typed_name in IN
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON document.")
 @click.pass_context
 def command(
-    ctx: click.Context,
-    /,
-    inputs: tuple[str, ...],
-    input_size: int | None,
-    num_files: int | None,
-    row_size: int,
-    features: int,
-    expansion: float,
-    ratio: float,
-    whole_files: bool,
-    engine: RunnerName,
-    workers: int | None,
-    worker_memory: int | None,
-    disk: int | None,
-    store: Store,
-    datasets: int,
-    as_json: bool,
-    **typed: Any,
+    ctx: click.Context, /, inputs: tuple[str, ...], input_size: int | None, as_json: bool, **typed: Any
 ) -> None:
     """Tell what converting INPUT would need, and whether it can work: shards, memory, disk, requests.
 
@@ -145,33 +139,10 @@ def command(
         is_read = [name for name in _INPUTS[INPUTS] if name != "--max-record-size"]
         _refuse(ctx, is_read, "says how INPUT files are read, and --input-size needs none")
     from shardkit.cli.pages.plan_page import describe_limits, make_document, print_forecast
-    from shardkit.forecast.values import Setting
 
-    request = parse_request(typed)
-    assert request.shard_bytes is not None  # It has a default.
-    setting = Setting(
-        engine=engine,
-        num_workers=workers or _cores(),
-        worker_memory_bytes=worker_memory or _memory(engine),
-        disk_bytes=disk,
-        shard_bytes=request.shard_bytes,
-        num_shards=request.num_shards,
-        compression=request.compression,
-        shuffle=request.shuffle,
-        store=store,
-        work_place=_work_place(request.work_dir),
-        num_datasets=datasets,
-        max_row_bytes=request.source.max_record_bytes,
-    )
-    if input_size is not None:
-        rows = (row_size, features, expansion, ratio)
-        workload = _imagined(input_size, num_files, *rows, request.splits, is_cut=not whole_files)
-    else:
-        from shardkit.forecast.measure import measure_inputs
-
-        # Other options say nothing about the rows.
-        read = {name: typed[name] for name in (*INPUT_OPTIONS, "splits", "shuffle", "compression")}
-        workload = measure_inputs(parse_request(read, inputs))
+    request = parse_request({name: typed[name] for name in _FROM_CONVERT})
+    setting = _setting(request, typed)
+    workload = _measured(inputs, typed) if input_size is None else _imagined(input_size, request.splits, typed)
     if as_json:
         import msgspec
 
@@ -180,6 +151,34 @@ def command(
         print_forecast(workload, setting)
     if describe_limits(workload, setting):
         ctx.exit(EXIT_CANNOT_WORK)
+
+
+def _setting(request: ConvertRequest, typed: Mapping[str, Any]) -> Setting:
+    from shardkit.forecast.values import Setting
+
+    assert request.shard_bytes is not None  # It has a default.
+    return Setting(
+        engine=typed["engine"],
+        num_workers=typed["workers"] or len(os.sched_getaffinity(0)),
+        worker_memory_bytes=typed["worker_memory"] or _worker_memory(ENGINES[typed["engine"]]),
+        disk_bytes=typed["disk"],
+        shard_bytes=request.shard_bytes,
+        num_shards=request.num_shards,
+        compression=request.compression,
+        shuffle=request.shuffle,
+        store=typed["store"],
+        work_place=_work_place(request.work_dir),
+        num_datasets=typed["datasets"],
+        max_row_bytes=request.source.max_record_bytes,
+    )
+
+
+def _measured(inputs: tuple[str, ...], typed: Mapping[str, Any]) -> Workload:
+    from shardkit.forecast.measure import measure_inputs
+
+    # Other options say nothing about the rows.
+    read = {name: typed[name] for name in (*INPUT_OPTIONS, "splits", "shuffle", "compression")}
+    return measure_inputs(parse_request(read, inputs))
 
 
 def _refuse(ctx: click.Context, names: Collection[str], why: str) -> None:
@@ -201,50 +200,29 @@ def _work_place(work_dir: str | None) -> WorkPlace:
     return "store"
 
 
-def _imagined(
-    num_bytes: int,
-    num_files: int | None,
-    row_bytes: int,
-    num_features: int,
-    expansion: float,
-    ratio: float,
-    splits: tuple[SplitShare, ...],
-    *,
-    is_cut: bool,
-) -> Workload:
+def _imagined(num_bytes: int, splits: tuple[SplitShare, ...], typed: Mapping[str, Any]) -> Workload:
     from fractions import Fraction
 
     from shardkit.conversion.option_forms import parse_shares
     from shardkit.forecast.values import Workload
 
-    num_rows = max(1, num_bytes // row_bytes)
-    framed = max(num_rows, int(num_bytes * Fraction(expansion)))
+    num_rows = max(1, num_bytes // typed["row_size"])
+    framed = max(num_rows, int(num_bytes * Fraction(typed["expansion"])))
     return Workload(
         num_bytes=num_bytes,
-        num_files=min(num_files or max(1, num_bytes // 10**9), num_bytes),
+        num_files=min(typed["num_files"] or max(1, num_bytes // 10**9), num_bytes),
         num_rows=num_rows,
         num_framed_bytes=framed,
-        ratio=ratio,
+        ratio=typed["ratio"],
         max_record_bytes=-(-framed // num_rows),
-        max_row_bytes=row_bytes,
-        num_features=num_features,
-        is_cut=is_cut,
+        max_row_bytes=typed["row_size"],
+        num_features=typed["features"],
+        is_cut=not typed["whole_files"],
         shares=parse_shares(splits),
     )
 
 
-def _cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0))
-
-
-def _memory(engine: RunnerName) -> int:
-    import os
-
-    from shardkit.units import GiB
-
-    if engine in ("local", "prism"):
+def _worker_memory(engine: EngineFacts) -> int:
+    if engine.is_one_machine:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    # The memory of the machine that convert asks for: n2-standard-4.
-    return 16 * GiB if engine == "dataflow" else 4 * GiB
+    return engine.worker_memory_bytes

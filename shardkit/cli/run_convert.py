@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
 
+from beam_pipelines.engines.engine import Engine, Start, engine_for
 from beam_pipelines.engines.settings import EngineOptions
 from shardkit.cli.all_types import notes_on_types, of_all_rows, with_all_types
 from shardkit.cli.pages.convert_page import (
@@ -25,20 +24,20 @@ from shardkit.cli.pages.convert_page import (
 )
 from shardkit.cli.pages.progress import Display, converting, new_display, planning
 from shardkit.cli.shell.append_options import show_nothing_new, tidy_after_append
-from shardkit.cli.shell.engine_options import engine_notes, engine_rows
+from shardkit.cli.shell.engine_options import engine_rows
 from shardkit.cli.shell.supervised import announce_step, announce_work_folder, is_restarted, is_supervised
 from shardkit.cli.shell.tables import print_columns
 from shardkit.cli.stop_convert import end_at_signals, end_at_signals_after_commit, end_now, stop_and_exit
+from shardkit.cli.stop_remote import asking
 from shardkit.conversion.commit.commit import COMMITTED_FILE, Committed, find_commit, may_be_committed, refuse_existing
 from shardkit.conversion.exchange import fetch_signs, offer_plan
 from shardkit.conversion.extract.extract import fetch_extracted, load_extracted
 from shardkit.conversion.inputs.append_check import NothingNew
 from shardkit.conversion.inputs.database_rows import forget_server_rows
 from shardkit.conversion.inputs.inspect_inputs import remember
-from shardkit.conversion.layout_math import deal_workers
 from shardkit.conversion.plan import Plan, save_plan
 from shardkit.conversion.prepare import Prepared, prepare
-from shardkit.conversion.progress import Totals, read_totals
+from shardkit.conversion.progress import read_totals
 from shardkit.conversion.request import BadRowPolicy, ConvertRequest
 from shardkit.conversion.rows.bad_rows import bad_row_samples
 from shardkit.conversion.shards.layout import LAYOUT_FILE, load_layout
@@ -52,42 +51,35 @@ from shardkit.errors import (
     NarrowTypesError,
     OutOfSpaceError,
     ShardkitError,
-    StorageError,
     UsageError,
 )
 from shardkit.runtime.bounded import steps_bounded
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY, NO_MEMORY
 from shardkit.sources.columns.sampling import ALL_ROWS_BYTES
 from shardkit.storage import files as storage
-from shardkit.units import KiB, MiB, format_count, format_number
-
-# Below this, starting processes takes longer than the work.
-_ONE_WORKER_BYTES = 16 * MiB
+from shardkit.units import KiB, format_count, format_number
 
 
 def convert(
-    options: ConvertRequest, num_workers: int | None, engine: EngineOptions, *, is_dry_run: bool = False
+    options: ConvertRequest, num_workers: int | None, engine_options: EngineOptions, *, is_dry_run: bool = False
 ) -> None:
     """Plans and runs a conversion, showing its progress on stderr and its result on stdout.
 
     Args:
         options: What the user asks for.
         num_workers: Pieces of work at the same time; None lets the inputs decide.
-        engine: What runs it.
+        engine_options: What runs it, and what the user asks of that.
         is_dry_run: Whether to end when the plan is made and shown, on stdout.
 
     Raises:
         ShardkitError: With the state of the destination.
     """
     logging.disable(logging.CRITICAL)  # Beam warns of packages that nothing here needs.
-    console = Console(stderr=True, highlight=False)
     started = time.monotonic()
     display = new_display()
-    if engine.runner == "dataflow":
-        from shardkit.cli.convert_dataflow import prepared_for_dataflow
-
-        options = prepared_for_dataflow(options, engine, num_workers)
-    notes = engine_notes(engine)
+    engine = engine_for(engine_options)
+    options = engine.prepare(options, num_workers)
+    notes = engine.check()
     if is_dry_run:
         _dry_run(options, display, engine, num_workers, notes)
         return
@@ -101,6 +93,7 @@ def convert(
     if prepared.committed_version is not None:
         _end_what_was_cut_off(prepared.plan, prepared.committed_version, options.destination, started)
         return
+    console = Console(stderr=True, highlight=False)
     if not is_restarted():
         show_plan(console, prepared.plan, (*prepared.notes, *notes))
     if prepared.num_finished_splits:
@@ -109,17 +102,10 @@ def convert(
     try:
         made = _run(prepared, num_workers, engine, display)
     except NarrowTypesError as error:
-        if not prepared.plan.inferred:
-            raise
-        before = prepared
-        with _planning(display, options):
-            prepared = with_all_types(before, options, error)
-        if found := notes_on_types(before, prepared, error):
-            show_plan(console, prepared.plan, found)
+        prepared = _widened(prepared, options, error, display, console)
         made = _run(prepared, num_workers, engine, display)
-    plan = prepared.plan
     with end_at_signals_after_commit(made.committed.version):
-        _show(console, made, plan, options.destination, started)
+        _show(console, made, prepared.plan, options.destination, started)
 
 
 def _prepared(options: ConvertRequest, display: Display) -> Prepared:
@@ -130,6 +116,19 @@ def _prepared(options: ConvertRequest, display: Display) -> Prepared:
         # --limit reads rows to plan.
         with _planning(display, options):
             return prepare(of_all_rows(options))
+
+
+def _widened(
+    before: Prepared, options: ConvertRequest, error: NarrowTypesError, display: Display, console: Console
+) -> Prepared:
+    """Returns the plan with types that hold all values, or raises the error if no type was inferred."""
+    if not before.plan.inferred:
+        raise error
+    with _planning(display, options):
+        prepared = with_all_types(before, options, error)
+    if found := notes_on_types(before, prepared, error):
+        show_plan(console, prepared.plan, found)
+    return prepared
 
 
 @contextlib.contextmanager
@@ -163,15 +162,15 @@ class _Made(NamedTuple):
     peak_bytes: int | None
 
 
-def _run(prepared: Prepared, asked_workers: int | None, engine: EngineOptions, display: Display) -> _Made:
+def _run(prepared: Prepared, asked_workers: int | None, engine: Engine, display: Display) -> _Made:
     plan = prepared.plan
-    num_workers = asked_workers or _default_workers(plan, engine)
     try:
-        start = _start_on(engine, plan, num_workers, display)
+        start = engine.start(plan, asked_workers or engine.default_workers(plan), display.say)
         with work_folder(plan):
-            stopping = start.stopping or end_at_signals(plan, start.stop)
+            remote = start.remote
+            stopping = end_at_signals(plan, start.stop) if remote is None else asking(plan, remote, display)
             with stopping, converting(display, plan, start.read_progress):
-                made = _make(prepared, num_workers, engine, start)
+                made = _make(prepared, start)
             # Before another process may hold it: that one would find a commit that seems cut off.
             with end_at_signals_after_commit(made.committed.version):
                 remove_work_folder(plan)
@@ -184,7 +183,7 @@ def _run(prepared: Prepared, asked_workers: int | None, engine: EngineOptions, d
         raise
 
 
-def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _Start) -> _Made:
+def _make(prepared: Prepared, start: Start) -> _Made:
     plan = prepared.plan
     announce_work_folder(plan.work_dir)
     remember(plan, prepared.inspected)
@@ -204,8 +203,8 @@ def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _S
             # The features and the handling of bad rows must be those of the dataset.
             error.next_step = "Correct the file, or leave it out with --exclude GLOB"
         explained = error.with_state(_state_of(plan), next_step)
-        # If Dataflow runs the same conversion already, the folder belongs to that job.
-        is_free = engine.runner != "dataflow" or not isinstance(error, ConflictError)
+        # If a service runs the same conversion already, the folder belongs to that job.
+        is_free = start.remote is None or not isinstance(error, ConflictError)
         if is_free and isinstance(error, BadInputError | UsageError | ConflictError):
             # The inputs or the command must change, and with them the name of the work folder.
             remove_work_folder(plan)
@@ -217,60 +216,8 @@ def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _S
         num_kept_bytes=(
             start.read_progress()[0] if start.read_progress else read_totals(plan.work_path("progress"))
         ).num_kept_input_bytes,
-        peak_bytes=_peak_bytes(num_workers) if engine.runner == "local" else None,
+        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KiB if start.is_this_process else None,
     )
-
-
-class _Start(NamedTuple):
-    """How a stored plan is run.
-
-    Attributes:
-        run: Runs it, given what to do when a worker is lost.
-        stop: Ends that.
-        read_progress: Returns how far it is, where no folder holds that.
-        stopping: What signals do during the run, where that is not to stop at once.
-    """
-
-    run: Callable[[str, Callable[[StorageError], None]], None]
-    stop: Callable[[], None]
-    read_progress: Callable[[], tuple[Totals, int | None]] | None = None
-    stopping: AbstractContextManager[None] | None = None
-
-
-def _start_on(engine: EngineOptions, plan: Plan, num_workers: int, display: Display) -> _Start:
-    """Returns the start of a plan on an engine.
-
-    Raises:
-        UsageError: If the engine lacks something, before anything is read.
-    """
-    if engine.runner == "local":
-        if plan.exchange is not None:
-            raise UsageError(
-                "--work-dir must be a folder of this machine with --runner local",
-                where=storage.redact(plan.exchange),
-                why="a folder in a store is for workers that share no disk",
-                state="Nothing was committed",
-                next_step="Name a local folder, leave it out, or name the --runner that runs such workers",
-            )
-        from beam_pipelines.engines.local import run_local, stop_workers
-
-        return _Start(lambda plan_path, on_lost: run_local(plan_path, num_workers, on_lost), stop_workers)
-    if engine.runner == "dataflow":
-        return _start_on_dataflow(engine, plan, display)
-    from beam_pipelines.engines.run import run_on_engine, settings_of, stop_job
-
-    settings_of(engine, plan, num_workers)
-    return _Start(lambda plan_path, on_lost: run_on_engine(plan_path, engine, num_workers, on_lost), stop_job)
-
-
-def _start_on_dataflow(engine: EngineOptions, plan: Plan, display: Display) -> _Start:
-    from beam_pipelines.engines.dataflow.run import DataflowRun
-    from beam_pipelines.engines.dataflow.submit import refuse_running
-    from shardkit.cli.convert_dataflow import asking
-
-    refuse_running(engine, plan)
-    run = DataflowRun(engine, lambda job: display.say(f"Dataflow runs it as job {job.id}: {job.url}"))
-    return _Start(lambda plan_path, on_lost: run.run(plan_path), lambda: None, run.progress, asking(plan, run, display))
 
 
 def _end_what_was_cut_off(plan: Plan, version: int, destination: str, started: float) -> None:
@@ -289,7 +236,7 @@ def _end_what_was_cut_off(plan: Plan, version: int, destination: str, started: f
 
 
 def _dry_run(
-    options: ConvertRequest, display: Display, engine: EngineOptions, num_workers: int | None, notes: Sequence[str]
+    options: ConvertRequest, display: Display, engine: Engine, num_workers: int | None, notes: Sequence[str]
 ) -> None:
     destination = storage.normalize(options.destination)
     is_new = storage.is_local(destination) and not storage.exists(destination)
@@ -307,8 +254,8 @@ def _dry_run(
             refuse_existing(prepared.plan)
         console = Console(highlight=False)
         show_dry_run(console, prepared)
-        if engine.runner != "local":
-            _show_engine(console, engine, prepared.plan, num_workers or _default_workers(prepared.plan, engine))
+        if engine.spec is not None:
+            _show_engine(console, engine, prepared.plan, num_workers or engine.default_workers(prepared.plan))
         for note in notes:
             show_note(console, note)
         if not prepared.plan.work_path().exists():
@@ -319,31 +266,10 @@ def _dry_run(
                 storage.local_path(destination).rmdir()
 
 
-def _show_engine(console: Console, engine: EngineOptions, plan: Plan, num_workers: int) -> None:
-    if engine.runner == "dataflow":
-        from beam_pipelines.engines.dataflow.submit import plan_request
-
-        request = plan_request(engine, plan)
-        chosen, flags = request.chosen, request.flags
-    else:
-        from beam_pipelines.engines.run import flags_of, settings_of
-
-        chosen = settings_of(engine, plan, num_workers)
-        flags = flags_of(engine, chosen)
-    console.print(f"\nEngine: {engine.runner}")
+def _show_engine(console: Console, engine: Engine, plan: Plan, num_workers: int) -> None:
+    chosen, flags = engine.settings_and_flags(plan, num_workers)
+    console.print(f"\nEngine: {engine.options.runner}")
     print_columns(console, ("setting", "value", "why"), engine_rows(chosen, flags), num_left=3)
-
-
-def _peak_bytes(num_workers: int) -> int | None:
-    # The peak of several processes together is unknown.
-    num_processes, _ = deal_workers(num_workers)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KiB if num_processes == 1 else None
-
-
-def _default_workers(plan: Plan, engine: EngineOptions) -> int:
-    if engine.runner == "local" and sum(f.num_bytes for f in plan.files) < _ONE_WORKER_BYTES:
-        return 1
-    return len(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager

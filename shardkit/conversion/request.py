@@ -11,15 +11,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from shardkit.conversion.engines import ENGINES
 from shardkit.conversion.option_forms import AllColumns, Split, SplitShare
 from shardkit.errors import UsageError
-from shardkit.options import Columns, Named, Option, OptionField, Role, Size, options_of
+from shardkit.options import Columns, Named, OneOf, Option, OptionField, Role, Size, options_of
 from shardkit.sources.options import INPUTS, SourceOptions
 from shardkit.transforms.options import ROWS, TransformOptions
 from shardkit.units import MiB
 
 BadRowPolicy = Literal["fail", "skip", "quarantine"]
-RunnerName = Literal["local", "beam", "dask", "flink", "spark", "prism", "portable", "dataflow"]
 
 SPLITS = "Splits and shards"
 BAD_INPUT = "Bad input"
@@ -151,9 +151,9 @@ class ConvertRequest(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fi
         "Where intermediate files go; beside the data if not given. A folder in a store is for workers of --runner "
         "that share no disk.", RUN, "run", form=Named("FOLDER"),
     )] = None  # fmt: skip
-    runner: Annotated[RunnerName, Option(
+    runner: Annotated[str, Option(
         "--runner", "What runs the conversion; all give the same bytes. Flags of Beam itself go after --.",
-        RUN, "run", is_common=True,
+        RUN, "run", form=OneOf(ENGINES), is_common=True,
     )] = "local"  # fmt: skip
     engine_option: Annotated[tuple[str, ...], Option(
         "--engine-option", "An option of the engine; repeat for more. --engine-help ENGINE lists what there is.",

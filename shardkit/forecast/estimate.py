@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from shardkit.conversion.engines import ENGINES
 from shardkit.conversion.extract.runs import KEY_RANGE_BITS, RUN_BYTES
 from shardkit.conversion.layout_math import (
     KeyRangeTotals,
@@ -25,7 +26,7 @@ from shardkit.conversion.shards.layout import MAX_SAMPLES
 from shardkit.conversion.space.sizes import spool_bytes, table_bytes
 from shardkit.encoding.codec import BLOCK_BYTES
 from shardkit.errors import UsageError
-from shardkit.forecast.limits import COUNTS, ENGINE
+from shardkit.forecast.limits import COUNTS
 from shardkit.forecast.space import manifest_at_most
 from shardkit.forecast.values import Forecast, Setting, SplitForecast, Workload
 from shardkit.sources.base import BATCH_BYTES, count_splits
@@ -88,7 +89,7 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         shuffle_elements=shuffle.num_elements,
         shuffle_bytes=shuffle.num_bytes,
         key_bytes=shuffle.key_bytes,
-        runner_bytes=int(shuffle.num_bytes * ENGINE[setting.engine].memory_factor),
+        runner_bytes=int(shuffle.num_bytes * ENGINES[setting.engine].memory_factor),
         request_bytes=_GRAPH_BYTES + pieces.num_input_splits * _ELEMENT_BYTES,
         num_input_requests=max(work.num_files, -(-work.num_bytes // _REQUEST_BYTES)),
         num_spool_requests=shuffle.num_spool_requests,
@@ -183,7 +184,7 @@ def _shuffle(work: Workload, setting: Setting, pieces: _Pieces) -> _Shuffle:
     doubled = sum((s.num_units - 1) * s.max_group_bytes for s in pieces.splits)
     carried = work.num_framed_bytes + min(doubled, work.num_framed_bytes)
     # A worker that holds all of a key holds the records of some shards.
-    holds_key = ENGINE[setting.engine].holds_key
+    holds_key = ENGINES[setting.engine].holds_key
     return _Shuffle(
         num_elements=max(min(pieces.num_input_splits * pieces.num_units, work.num_rows), -(-carried // CHUNK_BYTES)),
         num_bytes=carried + ROW_BYTES * -(-work.num_rows * carried // work.num_framed_bytes),
@@ -193,9 +194,9 @@ def _shuffle(work: Workload, setting: Setting, pieces: _Pieces) -> _Shuffle:
 
 
 def _worker_bytes(work: Workload, setting: Setting, pieces: _Pieces) -> int:
-    engine = ENGINE[setting.engine]
+    engine = ENGINES[setting.engine]
     processes, threads = engine.processes, engine.threads
-    if is_one_machine(setting):
+    if engine.is_one_machine:
         processes, threads = deal_workers(setting.num_workers)
     return processes * (_PROCESS_BYTES + threads * _step_bytes(work, pieces))
 
@@ -212,17 +213,17 @@ def _gather_bytes(work: Workload, pieces: _Pieces) -> int:
 
 def is_one_machine(setting: Setting) -> bool:
     """Whether all workers share the memory and the disk of the machine that the command runs on."""
-    return setting.engine in ("local", "prism")
+    return ENGINES[setting.engine].is_one_machine
 
 
 def carries_bytes(setting: Setting) -> bool:
     """Whether records go through the engine's shuffle: always with some, else where workers share no disk."""
-    return ENGINE[setting.engine].carries_bytes or setting.work_place == "store"
+    return ENGINES[setting.engine].carries_bytes or setting.work_place == "store"
 
 
 def pieces_a_worker(setting: Setting) -> int:
     """Returns how many pieces of work one worker does at the same time."""
-    return ENGINE[setting.engine].processes * ENGINE[setting.engine].threads
+    return ENGINES[setting.engine].processes * ENGINES[setting.engine].threads
 
 
 def disk_holds(setting: Setting) -> str:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from shardkit.conversion.engines import ENGINES, EngineFacts
 from shardkit.forecast.estimate import carries_bytes, disk_holds, forecast, is_one_machine, most_datasets, part_of
-from shardkit.forecast.limits import ENGINE, GETS_PER_S, GROUP, MANIFEST, OBJECT, PUTS_PER_S, RECORD, SHARDS, Engine
+from shardkit.forecast.limits import GETS_PER_S, GROUP, MANIFEST, OBJECT, PUTS_PER_S, RECORD, SHARDS
 from shardkit.forecast.values import Finding, Forecast, Setting, Workload
 from shardkit.units import GiB, MiB, format_count, format_duration, format_number, format_size
 
@@ -76,7 +77,7 @@ def _is_passed(check: _Check) -> bool:
 
 
 def _checks(workload: Workload, setting: Setting, cost: Forecast) -> Iterator[_Check]:
-    engine = ENGINE[setting.engine]
+    engine = ENGINES[setting.engine]
     yield from _reach_checks(setting, engine)
     yield from _input_checks(workload, setting)
     yield from _format_checks(workload, setting, cost)
@@ -85,7 +86,7 @@ def _checks(workload: Workload, setting: Setting, cost: Forecast) -> Iterator[_C
     yield from _store_checks(setting, cost)
 
 
-def _reach_checks(setting: Setting, engine: Engine) -> Iterator[_Check]:
+def _reach_checks(setting: Setting, engine: EngineFacts) -> Iterator[_Check]:
     if engine.reaches_machine and setting.work_place != "store":
         return
     why = "a --work-dir in a store is for workers that share no disk with this machine"
@@ -158,7 +159,7 @@ def _format_checks(workload: Workload, setting: Setting, cost: Forecast) -> Iter
     )
 
 
-def _memory_checks(setting: Setting, cost: Forecast, engine: Engine) -> Iterator[_Check]:
+def _memory_checks(setting: Setting, cost: Forecast, engine: EngineFacts) -> Iterator[_Check]:
     memory = setting.worker_memory_bytes
     parts = [
         ("a worker needs more memory than it has", cost.worker_bytes),
@@ -172,7 +173,7 @@ def _memory_checks(setting: Setting, cost: Forecast, engine: Engine) -> Iterator
         yield _Check(True, what, needed, memory, "--worker-memory", format_size, tuple(_more_memory(setting, needed)))
 
 
-def _engine_checks(setting: Setting, cost: Forecast, engine: Engine) -> Iterator[_Check]:
+def _engine_checks(setting: Setting, cost: Forecast, engine: EngineFacts) -> Iterator[_Check]:
     yield _Check(
         True,
         "the values of one key are too large",
@@ -258,7 +259,7 @@ def _fewer_shards(workload: Workload, setting: Setting, cost: Forecast) -> Itera
 
 
 def _most_shard_bytes(setting: Setting) -> int:
-    engine = ENGINE[setting.engine]
+    engine = ENGINES[setting.engine]
     disk = setting.disk_bytes or (_MOST_DISK if engine.disk is None else engine.disk.value)
     # Larger ones take hours to make and to read, and one lost worker costs that much.
     return min(disk // 4, 64 * GiB)

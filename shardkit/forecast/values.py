@@ -7,7 +7,6 @@ from typing import Literal
 import msgspec
 
 from shardkit.conversion.option_forms import SplitShare
-from shardkit.conversion.request import RunnerName
 from shardkit.encoding.codec import Compression
 from shardkit.units import GiB, MiB
 
@@ -80,7 +79,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         max_row_bytes: Of a row of the inputs; larger ones are refused.
     """
 
-    engine: RunnerName = "local"
+    engine: str = "local"
     num_workers: int = 2
     worker_memory_bytes: int = 4 * GiB
     disk_bytes: int | None = None

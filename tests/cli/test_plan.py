@@ -13,8 +13,8 @@ from beam_pipelines.engines.settings import Facts
 from shardkit.cli import main
 from shardkit.cli.plan import command
 from shardkit.cli.shell.recipes import options_of
+from shardkit.conversion.engines import ENGINES
 from shardkit.dataset.open import open_dataset
-from shardkit.forecast.limits import ENGINES
 from shardkit.sources.base import SourceOptions
 from shardkit.units import MiB
 
@@ -285,4 +285,4 @@ def test_every_option_of_convert_that_says_how_inputs_are_read_is_one_of_plan():
 
 def test_the_engines_are_those_of_the_forecast():
     (engine,) = (p for p in command.params if p.name == "engine")
-    assert tuple(engine.type.choices) == ENGINES
+    assert tuple(engine.type.choices) == tuple(ENGINES)

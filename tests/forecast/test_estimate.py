@@ -4,12 +4,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardkit.conversion.engines import ENGINES
 from shardkit.conversion.layout_math import MAX_GROUPS, choose_group_bytes
 from shardkit.conversion.option_forms import SplitShare
 from shardkit.conversion.rows.small_files import group_small_files
 from shardkit.forecast.estimate import carries_bytes, forecast, part_of
 from shardkit.forecast.limit_checks import clear, find
-from shardkit.forecast.limits import ENGINES, RECORD, SHARDS
+from shardkit.forecast.limits import RECORD, SHARDS
 from shardkit.forecast.values import Setting, Workload
 from shardkit.sources.base import InputSplit, RawFile, choose_split_bytes, count_splits
 from shardkit.units import GiB, KiB, MiB
@@ -46,7 +47,7 @@ def workloads(draw):
 
 worker_settings = st.builds(
     Setting,
-    engine=st.sampled_from(ENGINES),
+    engine=st.sampled_from(tuple(ENGINES)),
     num_workers=st.sampled_from([1, 2, 16, 1024, 9000]),
     worker_memory_bytes=st.sampled_from([GiB, 4 * GiB, 64 * GiB]),
     disk_bytes=st.sampled_from([None, 10 * GiB, 2000 * GiB]),

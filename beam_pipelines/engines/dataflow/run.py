@@ -27,12 +27,16 @@ _CANCEL_POLL_S = 1.0
 
 
 class DataflowRun:
-    """One conversion on Dataflow; the job is there as soon as it was handed over.
+    """One conversion on Dataflow, a `RemoteRun`; the job is there as soon as it was handed over.
 
     Args:
         options: Of the engine.
         on_job: Called when the job is there.
     """
+
+    service = "Dataflow"
+    jobs_url = "https://console.cloud.google.com/dataflow/jobs"
+    cancel_s = CANCEL_S
 
     def __init__(self, options: EngineOptions, on_job: Callable[[DataflowJob], None]) -> None:
         self._options = options
@@ -89,6 +93,19 @@ class DataflowRun:
         """
         assert self.job is not None
         return _cancel(self.job, self._take_note)
+
+    def after_cancel(self, plan: Plan, state: str | None) -> str:
+        """Returns a sentence on the job and what it committed, given the state that `cancel` returned, if it did."""
+        assert self.job is not None
+        name = f"the job {self.job.id}"
+        if state is None:
+            return f"{name} could not be cancelled, Dataflow does not answer; look at it at {self.job.url}"
+        if state not in ENDED:
+            return f"{name} was asked to end and has not yet ({state}); look at it at {self.job.url}"
+        how = "was cancelled" if state == "JOB_STATE_CANCELLED" else f"had ended before ({state})"
+        found = state_of(plan)
+        again = "; run the same command again to go on where it stopped" if found == NOTHING else ""
+        return f"{name} {how}. {found}{again}"
 
     def _take_note(self) -> None:
         self.is_cancel_taken = True

@@ -12,8 +12,8 @@ import xxhash
 from beam_pipelines.engines.dataflow.flags import refused_flag
 from beam_pipelines.engines.settings import (
     Chosen,
-    Engine,
     EngineOptions,
+    EngineSpec,
     Facts,
     Setting,
     choose_settings,
@@ -192,7 +192,7 @@ _PLACE = (
             "--temp-location", "temp_location", _constant(None)),
 )  # fmt: skip
 
-DATAFLOW = Engine(
+DATAFLOW = EngineSpec(
     runner="DataflowRunner",
     title="Google Cloud Dataflow",
     text=(

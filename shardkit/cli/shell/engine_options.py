@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import click
 
 from shardkit.cli.shell.command import ExampleCommand
-from shardkit.conversion.request import RunnerName
-from shardkit.errors import missing_extra
+from shardkit.conversion.engines import ENGINES
 from shardkit.storage.options import without_secrets
 
 if TYPE_CHECKING:
     from beam_pipelines.engines.settings import Chosen, EngineOptions
 
-RUNNERS = get_args(RunnerName)
-DATAFLOW_OPTIONS = ("project", "region", "temp-location")
 _FLAGS = "shardkit.convert.flags"
 
 
@@ -49,7 +45,7 @@ def engine_help_option() -> click.Option:
     """Returns the option that shows the page of an engine."""
     return click.Option(
         ["--engine-help"],
-        type=click.Choice([name for name in RUNNERS if name != "local"]),
+        type=click.Choice([name for name, engine in ENGINES.items() if engine.has_options]),
         is_eager=True,
         expose_value=False,
         callback=_show_page,
@@ -57,18 +53,16 @@ def engine_help_option() -> click.Option:
     )
 
 
-def chosen_engine(ctx: click.Context, runner: RunnerName, typed: Sequence[str]) -> EngineOptions:
+def chosen_engine(ctx: click.Context, runner: str, typed: Sequence[str]) -> EngineOptions:
     """Returns the engine that was asked for.
 
     Raises:
-        UsageError: If the local engine, which has no options, gets one, or another engine than Dataflow gets an option
-            of Dataflow.
+        UsageError: If an engine without options gets one, or an engine gets an option that another one has.
     """
     from beam_pipelines.engines.settings import EngineOptions, parse_option
     from shardkit.errors import UsageError
 
     values, flags = tuple(map(parse_option, typed)), ctx.meta.get(_FLAGS, ())
-    own = [(key, ctx.params[key.replace("-", "_")]) for key in DATAFLOW_OPTIONS]
     empty = next((key for key, value in values if not value.strip()), None)
     if empty is not None:
         raise UsageError(
@@ -76,42 +70,24 @@ def chosen_engine(ctx: click.Context, runner: RunnerName, typed: Sequence[str]) 
             state="Nothing was read or written",
             next_step="Give it one, or leave it out; a variable that is not set may have left it empty",
         )
-    given = tuple((key, value) for key, value in own if value is not None)
-    if given and runner != "dataflow":
-        raise UsageError(
-            f"--{given[0][0]} is for --runner dataflow", next_step="Leave it out, or add --runner dataflow"
-        )
-    values = (*values, *given)
+    for owner, engine in ENGINES.items():
+        own = [(key, ctx.params[key.replace("-", "_")]) for key in engine.own_options]
+        given = [(key, value) for key, value in own if value is not None]
+        if given and owner != runner:
+            raise UsageError(
+                f"--{given[0][0]} is for --runner {owner}", next_step=f"Leave it out, or add --runner {owner}"
+            )
+        values = (*values, *given)
     if any(flag.startswith("--runner") for flag in flags):
         raise UsageError("--runner goes before the --", next_step="Leave it out of the flags of Beam")
-    if runner == "local" and (values or flags):
+    if not ENGINES[runner].has_options and (values or flags):
         what = "flags of Beam were given" if flags else "--engine-option was given"
         raise UsageError(
-            "--runner local takes no options of engines", why=what, next_step="Leave them out, or name another --runner"
+            f"--runner {runner} takes no options of engines",
+            why=what,
+            next_step="Leave them out, or name another --runner",
         )
     return EngineOptions(runner=runner, values=values, flags=flags)
-
-
-def engine_notes(engine: EngineOptions) -> tuple[str, ...]:
-    """Checks the options of an engine before anything is read, and returns notes about them.
-
-    Raises:
-        UsageError: If an option is wrong, or something that the engine needs is not there.
-        StorageError: If an address that an option names does not answer.
-    """
-    if engine.runner == "local":
-        return ()
-    from beam_pipelines.engines.catalogue import ENGINES
-
-    if find_spec("apache_beam") is None:
-        raise missing_extra(ENGINES[engine.runner].extra, "apache-beam")
-    if engine.runner == "dataflow":
-        from beam_pipelines.engines.beam_options import check_typed
-
-        return check_typed(engine.runner, engine.flags)
-    from beam_pipelines.engines.run import check_engine
-
-    return check_engine(engine)
 
 
 def engine_rows(chosen: Sequence[Chosen], flags: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -133,9 +109,10 @@ def _why(chosen: Chosen, passed: set[str]) -> str:
 def _show_page(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is None:
         return
-    from beam_pipelines.engines.catalogue import ENGINES
+    from beam_pipelines.engines.engine import class_of
 
-    engine = ENGINES[value]
+    engine = class_of(value).spec
+    assert engine is not None  # The option offers no other.
     formatter = ctx.make_formatter()
     formatter.write_text(f"--runner {value}: {engine.title}.")
     for paragraph in engine.text:

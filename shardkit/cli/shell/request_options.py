@@ -10,7 +10,7 @@ import msgspec
 
 from shardkit.cli.shell.option_types import FiniteRange, LengthBucketsType, SizeType, StepsType
 from shardkit.conversion.request import HEADINGS, option_fields
-from shardkit.options import Form, LengthBuckets, OptionField, Size, Steps, options_of
+from shardkit.options import Form, LengthBuckets, OneOf, OptionField, Size, Steps, options_of
 from shardkit.sources.options import SourceOptions
 from shardkit.units import MiB
 
@@ -67,6 +67,8 @@ def _click_type(field: OptionField) -> click.ParamType[Any]:
     made = next((type_() for form, type_ in _TYPES.items() if isinstance(option.form, form)), None)
     if made is not None:
         return made
+    if isinstance(option.form, OneOf):
+        return click.Choice(option.form.names)
     if get_origin(choice) is Literal:
         return click.Choice(get_args(choice))
     if choice is float:

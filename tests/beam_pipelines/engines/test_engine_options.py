@@ -16,24 +16,26 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipelines.engines.beam_options import check_typed
-from beam_pipelines.engines.catalogue import ENGINES, FLINK_JAR, PRISM, SPARK_JAR
-from beam_pipelines.engines.run import check_engine
-from beam_pipelines.engines.settings import (
-    EngineOptions,
-    Facts,
-    beam_flags,
-    choose_settings,
-    parse_option,
-    value_of,
-)
+from beam_pipelines.engines.engine import class_of, engine_for
+from beam_pipelines.engines.portable import FLINK_JAR, PRISM, SPARK_JAR
+from beam_pipelines.engines.settings import EngineOptions, Facts, beam_flags, choose_settings, parse_option, value_of
 from shardkit.cli.convert import command
-from shardkit.cli.shell.engine_options import RUNNERS, engine_notes, engine_rows, split_flags
+from shardkit.cli.shell.engine_options import engine_rows, split_flags
+from shardkit.conversion.engines import ENGINES as ALL
 from shardkit.errors import StorageError, UsageError
 
 pytestmark = pytest.mark.full
 
+ENGINES = {name: class_of(name).spec for name, facts in ALL.items() if facts.has_options}
 FACTS = Facts(num_workers=3, num_input_splits=40, environment={})
+
+
+def check_engine(options):
+    return engine_for(options).check()
+
+
+def check_typed(runner, typed):
+    return engine_for(EngineOptions(runner=runner, flags=tuple(typed))).check_flags()
 
 
 def flags(runner, *typed, facts=FACTS, values=()):
@@ -58,9 +60,9 @@ def test_beam_understands_every_flag():
     ("runner", "extra"), [("beam", "beam"), ("flink", "beam"), ("dask", "dask"), ("dataflow", "dataflow")]
 )
 def test_without_beam_the_extra_of_the_engine_is_named(monkeypatch, runner, extra):
-    monkeypatch.setattr("shardkit.cli.shell.engine_options.find_spec", lambda name: None)
+    monkeypatch.setattr("beam_pipelines.engines.beam_engine.find_spec", lambda name: None)
     with pytest.raises(UsageError) as caught:
-        engine_notes(EngineOptions(runner=runner))
+        check_engine(EngineOptions(runner=runner))
     assert caught.value.next_step == f"Run: pip install 'shardkit[{extra}]'"
 
 
@@ -203,7 +205,7 @@ def test_a_missing_scheduler_of_dask_is_reported_at_once(form):
 
 
 def test_what_listens_there_and_is_something_else_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("beam_pipelines.engines.reachability._CONNECT_S", 0.5)
+    monkeypatch.setattr("beam_pipelines.engines.reachability.CONNECT_S", 0.5)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -352,14 +354,13 @@ def test_what_follows_two_dashes_is_for_beam_if_it_has_dashes_too():
     assert split_flags(["a", "b"]) == (["a", "b"], ())
 
 
-@pytest.mark.parametrize("runner", [name for name in RUNNERS if name != "local"])
+@pytest.mark.parametrize("runner", ENGINES)
 def test_every_engine_has_a_page(runner):
     found = CliRunner().invoke(command, ["--engine-help", runner], prog_name="shardkit convert")
     assert found.exit_code == 0, found.output
     for setting in ENGINES[runner].settings:
         assert f"\n  {setting.key}  " in found.output
     assert f"--runner {runner}" in found.output.partition("Examples")[2]
-    assert set(RUNNERS) == {"local", *ENGINES}
 
 
 def shardkit(*arguments):

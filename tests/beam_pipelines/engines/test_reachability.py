@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_pipelines.engines.catalogue import FLINK_JAR, PRISM, SPARK_JAR
+from beam_pipelines.engines.portable import FLINK_JAR, PRISM, SPARK_JAR
 from tests.support.engines.conversions import convert, shards_of
 
 pytestmark = pytest.mark.slow

@@ -1,51 +1,24 @@
-"""The engines that can run a conversion, and their default settings. Pure data: nothing of Beam is imported."""
+"""Beam's own runner, and engines behind a job service of Beam. Nothing of Beam is imported."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from beam_pipelines.engines.dataflow.settings import DATAFLOW
-from beam_pipelines.engines.settings import Engine, EngineOptions, Facts, Needs, Setting, flag_name
-from shardkit.errors import UsageError, missing_extra
+from beam_pipelines.engines.beam_engine import SHARED, STALL, BeamEngine
+from beam_pipelines.engines.settings import EngineOptions, EngineSpec, Facts, Needs, Setting, flag_name, no_value
+from shardkit.errors import UsageError
 
 FLINK_JAR, SPARK_JAR, PRISM = (
     "SHARDKIT_FLINK_JOB_SERVER_JAR", "SHARDKIT_SPARK_JOB_SERVER_JAR", "SHARDKIT_PRISM",
 )  # fmt: skip
-STALL_MINUTES = "10"
-# Partitions a worker: enough that an uneven one leaves no worker idle, few enough that dealing them out costs little.
-_PARTITIONS_A_WORKER = 8
-_MAX_PARTITIONS = 256
-
-
-def _nothing(facts: Facts) -> str | None:
-    return None
 
 
 def _workers(facts: Facts) -> str:
     return str(facts.num_workers)
-
-
-def _partitions(facts: Facts) -> str:
-    return str(max(1, min(facts.num_input_splits, _PARTITIONS_A_WORKER * facts.num_workers, _MAX_PARTITIONS)))
-
-
-_STALL = Setting(
-    "stall-minutes",
-    "give up when no worker has done anything for so long",
-    None,
-    lambda facts: STALL_MINUTES,
-    STALL_MINUTES,
-    "a lost worker would else be waited for without end; the longest step without a sign takes a few minutes",
-)
-_SHARED = (
-    "Workers find the plan, and leave what they read, in the work folder: --work-dir must name a folder that all of "
-    "them share. The engine itself carries descriptions of a few bytes only, so its memory and its shuffle do not grow "
-    "with the data. Where workers share no disk, --work-dir names a folder in a store, such as s3://bucket/work: then "
-    "the records go through the engine's shuffle, in chunks of 1 MiB."
-)
 
 
 def _environment(default: str, reason: str) -> tuple[Setting, ...]:
@@ -63,14 +36,9 @@ def _environment(default: str, reason: str) -> tuple[Setting, ...]:
             "environment-config",
             "for EXTERNAL the address of the worker pool, for DOCKER the image, for PROCESS its JSON",
             "environment_config",
-            _nothing,
+            no_value,
         ),
     )
-
-
-def _needs_dask(options: EngineOptions, facts: Facts) -> UsageError | None:
-    is_there = importlib.util.find_spec("distributed") is not None
-    return None if is_there else missing_extra("dask", "distributed")
 
 
 def _needs_nothing(options: EngineOptions, facts: Facts) -> UsageError | None:
@@ -96,47 +64,28 @@ def _needs_file(key: str, variable: str, what: str, flags: tuple[str, ...], *, i
     return needs
 
 
-ENGINES: dict[str, Engine] = {
-    "beam": Engine(
+class OneProcess(BeamEngine):
+    """Beam's own runner, which runs the pipeline in this process."""
+
+    spec = EngineSpec(
         runner="apache_beam.runners.portability.fn_api_runner.FnApiRunner",
         title="Beam's own runner for one process",
         text=("It runs the pipeline of the engines below in this process, one step after the other.",),
-        settings=(_STALL,),
+        settings=(STALL,),
         needs=_needs_nothing,
         examples=("shardkit convert 'raw/*.csv' out/flights --runner beam",),
-    ),
-    "dask": Engine(
-        runner="apache_beam.runners.dask.dask_runner.DaskRunner",
-        title="a running Dask cluster, or a new one on this machine",
-        text=(
-            "Without an address, processes are started here, one for each of --workers, and ended with the conversion. "
-            "A worker that dies is replaced, and its work is done again.",
-            "Under Python 3.11 Dask's profiler locks a worker now and then; it is off in processes that are started "
-            "here. Start the workers of another cluster with DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False.",
-            _SHARED,
-        ),
-        settings=(
-            Setting("address", "of the scheduler of a running cluster, such as tcp://10.0.0.5:8786",
-                    "dask_client_address", _nothing, "a new cluster on this machine"),
-            Setting("partitions", "into which the parts of the inputs are dealt", "dask_npartitions",
-                    _partitions, f"{_PARTITIONS_A_WORKER} a worker, {_MAX_PARTITIONS} at most",
-                    "Beam's own default puts up to 128 parts into one, and one worker would do everything"),
-            _STALL,
-        ),
-        needs=_needs_dask,
-        extra="dask",
-        examples=(
-            "shardkit convert 'raw/*.csv' out/flights --runner dask --workers 4",
-            "shardkit convert 'raw/*.csv' /mnt/shared/flights --runner dask --engine-option "
-            "address=tcp://10.0.0.5:8786",
-        ),
-    ),
-    "flink": Engine(
+    )  # fmt: skip
+
+
+class Flink(BeamEngine):
+    """Apache Flink."""
+
+    spec = EngineSpec(
         runner="FlinkRunner",
         title="Apache Flink, through Beam's job server",
         text=(
             "Beam's job server for Flink, a jar file, is started here and hands the job to the cluster. It needs Java.",
-            _SHARED,
+            SHARED,
         ),
         settings=(
             Setting("master", "address of the cluster, such as 10.0.0.5:8081", "flink_master", lambda f: "[local]",
@@ -148,20 +97,29 @@ ENGINES: dict[str, Engine] = {
             Setting("jvm", "an option of the job server's Java", "job_server_jvm_properties", lambda f: "-Xmx2g",
                     "-Xmx2g", "descriptions of a few bytes need no more; Java would take a quarter of the memory"),
             *_environment("LOOPBACK", "workers in this process need no installation; use EXTERNAL on a cluster"),
-            _STALL,
+            STALL,
         ),
         needs=_needs_file("jar", FLINK_JAR, "job server for Flink", ("flink_job_server_jar", "job_endpoint")),
         examples=(
             "shardkit convert 'raw/*.csv' out/flights --runner flink --engine-option "
             "jar=beam-runners-flink-1.20-job-server.jar -- --flink_version=1.20",
         ),
-    ),
-    "spark": Engine(
+    )  # fmt: skip
+
+    def starts_workers_here(self, parsed: Mapping[str, Any]) -> bool:
+        """Returns whether a Flink inside of the job server runs the job."""
+        return str(parsed.get("flink_master")) in ("[local]", "[auto]")
+
+
+class Spark(BeamEngine):
+    """Apache Spark 3."""
+
+    spec = EngineSpec(
         runner="SparkRunner",
         title="Apache Spark 3, through Beam's job server",
         text=(
             "Beam's job server for Spark, a jar file, is started here and hands the job to the cluster. It needs Java.",
-            _SHARED,
+            SHARED,
         ),
         settings=(
             Setting("master", "address of the cluster, such as spark://10.0.0.5:7077", "spark_master_url",
@@ -172,46 +130,62 @@ ENGINES: dict[str, Engine] = {
             Setting("jvm", "an option of the job server's Java", "job_server_jvm_properties", lambda f: "-Xmx2g",
                     "-Xmx2g", "descriptions of a few bytes need no more; Java would take a quarter of the memory"),
             *_environment("LOOPBACK", "workers in this process need no installation; use EXTERNAL on a cluster"),
-            _STALL,
+            STALL,
         ),
         needs=_needs_file("jar", SPARK_JAR, "job server for Spark", ("spark_job_server_jar", "job_endpoint")),
         examples=(
             "shardkit convert 'raw/*.csv' out/flights --runner spark --engine-option "
             "jar=beam-runners-spark-3-job-server.jar --engine-option master=spark://10.0.0.5:7077",
         ),
-    ),
-    "prism": Engine(
+    )  # fmt: skip
+
+    def starts_workers_here(self, parsed: Mapping[str, Any]) -> bool:
+        """Returns whether a Spark inside of the job server runs the job."""
+        return str(parsed.get("spark_master_url")).startswith("local")
+
+
+class Prism(BeamEngine):
+    """Beam's runner in Go."""
+
+    spec = EngineSpec(
         runner="PrismRunner",
         title="Prism, Beam's own runner for one machine, written in Go",
-        text=("Beam would download it; here its program has to be named.", _SHARED),
+        text=("Beam would download it; here its program has to be named.", SHARED),
         settings=(
             Setting("program", "Prism itself, or the zip file that it comes in", "prism_location",
                     lambda f: f.environment.get(PRISM), f"${PRISM}"),
             *_environment("LOOPBACK", "workers in this process need no installation"),
-            _STALL,
+            STALL,
         ),
         needs=_needs_file("program", PRISM, "program of Prism", ("prism_location",), is_jar=False),
         examples=("shardkit convert 'raw/*.csv' out/flights --runner prism --engine-option program=/opt/prism",),
-    ),
-    "portable": Engine(
+    )  # fmt: skip
+
+    def starts_workers_here(self, parsed: Mapping[str, Any]) -> bool:
+        """Returns True: it runs on this machine."""
+        return True
+
+
+class Portable(BeamEngine):
+    """Any job service of Beam."""
+
+    spec = EngineSpec(
         runner="PortableRunner",
         title="any job service of Beam, with its own workers or a pool of external ones",
         text=(
             "A pool is started where workers are to run, in an environment that has the same shardkit[beam] and needs "
             "no TensorFlow: python -m apache_beam.runners.worker.worker_pool_main --service_port 50000",
-            _SHARED,
+            SHARED,
         ),
         settings=(
             Setting("endpoint", "address of the job service; embed starts one in this process", "job_endpoint",
                     lambda f: "embed", "embed", "it needs nothing but Beam's Python package"),
             *_environment("LOOPBACK", "workers in this process need no installation"),
-            _STALL,
+            STALL,
         ),
         needs=_needs_nothing,
         examples=(
             "shardkit convert 'raw/*.csv' out/flights --runner portable --engine-option environment-type=EXTERNAL "
             "--engine-option environment-config=127.0.0.1:50000",
         ),
-    ),
-    "dataflow": DATAFLOW,
-}  # fmt: skip
+    )  # fmt: skip

@@ -1,0 +1,87 @@
+"""Checks the address of a running Dask cluster before anything is read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from beam_pipelines.engines import reachability
+from beam_pipelines.engines.beam_options import parsed_options
+from shardkit.errors import UsageError
+
+_WHAT = "scheduler of Dask"
+# Protocols that use a port. The port is checked for each; the program there is asked over the first only.
+_PORTS = ("tcp", "tls", "ws", "wss")
+
+
+def check_scheduler(flags: Sequence[str]) -> None:
+    """Checks that the scheduler answers that the flags of a job name, if they name one.
+
+    Raises:
+        UsageError: If the address is none.
+        StorageError: If it does not answer.
+    """
+    parsed = parsed_options(flags).get_all_options()
+    address = parsed.get("address") or _address_in(parsed.get("scheduler_file"))
+    if address is not None:
+        reachability.refuse_storage_options()
+        _check_address(str(address))
+
+
+def _check_address(address: str) -> None:
+    from distributed.comm.addressing import parse_address, parse_host_port
+    from distributed.comm.registry import get_backend
+
+    try:
+        scheme, place = parse_address(address)
+        get_backend(scheme)
+        if scheme not in _PORTS:
+            return
+        host, port = parse_host_port(place)
+    except ValueError as error:
+        raise UsageError(
+            f"{address!r} is no address of a {_WHAT}",
+            why=str(error),
+            state=reachability.UNTOUCHED,
+            next_step="Write it like --engine-option address=tcp://HOST:8786",
+        ) from error
+    reachability.check_port(_WHAT, address, host, port)
+    if scheme == _PORTS[0]:
+        try:
+            identity = asyncio.run(_identity(address))
+        except Exception as error:  # Another service may answer anything.
+            why = "the program there does not answer as one"
+            raise reachability.no_answer(_WHAT, address, why) from error
+        if identity.get("type") != "Scheduler":
+            raise reachability.no_answer(_WHAT, address, f"the program there is a {identity.get('type')}")
+
+
+async def _identity(address: str) -> dict[str, Any]:
+    from distributed.core import connect
+
+    async with asyncio.timeout(reachability.CONNECT_S):
+        comm = await connect(address, timeout=reachability.CONNECT_S)
+        try:
+            await comm.write({"op": "identity", "reply": True})
+            found = await comm.read()
+        finally:
+            comm.abort()
+    return found if isinstance(found, dict) else {}
+
+
+def _address_in(scheduler_file: Any) -> str | None:
+    if scheduler_file is None:
+        return None
+    try:
+        return str(json.loads(Path(str(scheduler_file)).read_bytes())["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            "the scheduler file cannot be read",
+            where=str(scheduler_file),
+            why=str(error),
+            state=reachability.UNTOUCHED,
+            next_step="Name the file that dask scheduler --scheduler-file wrote",
+        ) from error

@@ -1,0 +1,148 @@
+"""What the command asks of an engine. Nothing of Beam is imported."""
+
+from __future__ import annotations
+
+import abc
+import importlib
+import os
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple, Protocol, cast
+
+from beam_pipelines.engines.settings import Chosen, EngineOptions, EngineSpec
+from shardkit.conversion.engines import ENGINES
+from shardkit.conversion.plan import Plan
+from shardkit.conversion.progress import Totals
+from shardkit.conversion.request import ConvertRequest
+from shardkit.errors import StorageError
+
+
+class Engine(abc.ABC):
+    """What runs a conversion: one with a spec takes options.
+
+    Args:
+        options: What the user asks of it.
+    """
+
+    spec: ClassVar[EngineSpec | None] = None
+
+    def __init__(self, options: EngineOptions) -> None:
+        self.options = options
+
+    def prepare(self, request: ConvertRequest, num_workers: int | None) -> ConvertRequest:
+        """Checks that the engine can do what is asked for, and returns the request with what the engine adds.
+
+        Raises:
+            UsageError: If the engine cannot.
+        """
+        return request
+
+    def check(self) -> tuple[str, ...]:
+        """Checks the options before anything is read, and returns notes about them.
+
+        Raises:
+            UsageError: If an option is wrong, or something that the engine needs is not there.
+            StorageError: If an address that an option names does not answer.
+        """
+        return ()
+
+    def default_workers(self, plan: Plan) -> int:
+        """Returns the pieces of work at the same time where the user does not say."""
+        return len(os.sched_getaffinity(0))
+
+    def settings_and_flags(self, plan: Plan, num_workers: int) -> tuple[tuple[Chosen, ...], list[str]]:
+        """Returns every setting with its value, and the flags of Beam that the job is made with.
+
+        Raises:
+            UsageError: If an option is none of the engine, or something that it needs is not there.
+        """
+        return (), []
+
+    @abc.abstractmethod
+    def start(self, plan: Plan, num_workers: int, say: Callable[[str], None]) -> Start:
+        """Returns how a plan is run.
+
+        Args:
+            plan: What is to be done; it is stored before it is run.
+            num_workers: Pieces of work at the same time, where the engine leaves that to its caller.
+            say: Shows a line to the user.
+
+        Raises:
+            UsageError: If the engine lacks something, before anything is read.
+            ConflictError: If a job of the engine does the same already.
+        """
+
+
+class Start(NamedTuple):
+    """How a stored plan is run.
+
+    Attributes:
+        run: Runs the plan at a path, given what to do when a worker is lost; that must end the process.
+        stop: Ends what runs on this machine, within seconds.
+        read_progress: Returns how far it is, where no folder holds that.
+        remote: The run, where it goes on when the command ends.
+        is_this_process: Whether all of the work is done in this process.
+    """
+
+    run: Callable[[str, Callable[[StorageError], None]], None]
+    stop: Callable[[], None]
+    read_progress: Callable[[], tuple[Totals, int | None]] | None = None
+    remote: RemoteRun | None = None
+    is_this_process: bool = False
+
+
+class RemoteJob(Protocol):
+    """A job that a service runs."""
+
+    @property
+    def id(self) -> str:
+        """As the service calls it."""
+
+    @property
+    def url(self) -> str:
+        """Where a browser shows it."""
+
+
+class RemoteRun(Protocol):
+    """A run that goes on when the command ends.
+
+    Attributes:
+        service: Name of what runs it.
+        jobs_url: Where a browser shows all jobs.
+        cancel_s: The longest that `cancel` takes.
+        is_submitting: Whether the job is being handed over.
+        is_cancel_taken: Whether the service took the order to end it.
+    """
+
+    service: str
+    jobs_url: str
+    cancel_s: float
+    is_submitting: bool
+    is_cancel_taken: bool
+
+    @property
+    def job(self) -> RemoteJob | None:
+        """The job, as soon as it was handed over."""
+
+    def cancel(self) -> str:
+        """Cancels the job, and returns its state.
+
+        Raises:
+            Exception: If the service does not answer.
+        """
+
+    def after_cancel(self, plan: Plan, state: str | None) -> str:
+        """Returns a sentence on the job and what it committed, given the state that `cancel` returned, if it did."""
+
+    def clean_up(self) -> None:
+        """Removes the files that were made to be handed over."""
+
+
+def engine_for(options: EngineOptions) -> Engine:
+    """Returns the engine that was asked for."""
+    return class_of(options.runner)(options)
+
+
+def class_of(name: str) -> type[Engine]:
+    """Returns the class of an engine, which is imported when it is asked for."""
+    module, _, name_in_it = ENGINES[name].runs.partition(":")
+    return cast(type[Engine], getattr(importlib.import_module(module), name_in_it))
