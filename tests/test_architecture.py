@@ -3,6 +3,7 @@
 import ast
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,7 @@ from graphlib import TopologicalSorter
 import pytest
 
 from shardkit.cli import COMMANDS
+from shardkit.conversion.engines import ENGINES
 from tests.support.paths import ROOT
 
 ROOMS = ("shardkit", "beam_pipelines", "train")
@@ -146,6 +148,45 @@ def test_packages_are_imported_only_where_they_may_be():
         if not name.startswith(ALLOWED_IMPORTERS[package])
     ]
     assert offenders == []
+
+
+def test_no_engine_is_asked_for_by_its_name():
+    quoted = re.compile(rf"[\"']({'|'.join(ENGINES)})[\"']")
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in SOURCES}
+    offenders = [
+        f"{path}:{line}"
+        for path, text in texts.items()
+        if quoted.search(text)
+        for line in lines_that_compare(ast.parse(text), set(ENGINES))
+    ]
+    assert offenders == []
+
+
+def test_comparisons_with_names_are_found():
+    source = """
+engine.runner == "dask"
+engine in ("local", "prism")
+setting.store == "local"
+match runner:
+    case "flink" | "spark": pass
+ENGINES["dask"]
+"""
+    assert sorted(lines_that_compare(ast.parse(source), set(ENGINES))) == [2, 3, 6, 6]
+
+
+def lines_that_compare(tree, names):
+    """Yields where something other than a store, which may be `local` too, is compared with one of some names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.MatchValue):
+            sides = [node.value]
+        elif isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+        else:
+            continue
+        constants = {c.value for side in sides for c in ast.walk(side) if isinstance(c, ast.Constant)}
+        is_store = any(isinstance(side, ast.Attribute) and side.attr == "store" for side in sides)
+        if constants & names and not is_store:
+            yield node.lineno
 
 
 @pytest.mark.full
