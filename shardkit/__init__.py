@@ -9,14 +9,46 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from fractions import Fraction
     from os import PathLike
+    from typing import Any
 
+    from shardkit.conversion.memory.writer import Writer as Writer
     from shardkit.reading.images import Fit, ImageDecoder, Mode, OnError, Resample
     from shardkit.reading.length_buckets import LengthBuckets
     from shardkit.reading.mixture import Mixture
     from shardkit.reading.split import Split
     from shardkit.reading.splits import Splits
 
-__all__ = ["LengthBuckets", "__version__", "decode_images", "mix", "open", "open_tfrecords"]
+__all__ = ["LengthBuckets", "Writer", "__version__", "convert", "decode_images", "mix", "open", "open_tfrecords"]
+
+_LAZY = {
+    "LengthBuckets": "shardkit.reading.length_buckets",
+    "Writer": "shardkit.conversion.memory.writer",
+}
+
+
+def convert(data: Any, destination: str | PathLike[str], *, workers: int | None = None, **options: Any) -> Splits:
+    """Makes a dataset and returns its splits: `shardkit.convert(frame, "out/people", seed=7)`.
+
+    Args:
+        data: Paths, as `shardkit convert` takes them, or rows: what has `__arrow_c_stream__` (Arrow, pandas, polars,
+            DuckDB, Hugging Face `datasets`), a dict of columns, a NumPy array, a data set of TensorFlow or PyTorch with
+            dicts as rows, or any iterable of dicts or of Arrow batches. Rows go through a file beside the dataset, some
+            thousands at a time.
+        destination: Of the dataset, local or in a store.
+        workers: Pieces of work at the same time; None lets the data decide.
+        options: Those of `shardkit convert`, with `_` for `-`: `shard_size="64MiB"`, `shuffle=False`,
+            `cast={"x": "float32"}`. Paths with these options give the bytes that the command gives.
+
+    Raises:
+        UsageError: If an option or the data cannot be used.
+        BadInputError: If a row or a file does not fit.
+        ConflictError: If there is a dataset, and neither `overwrite=True` nor `append=True` is given.
+        ShardkitError: What else the command ends with. Nothing is committed then.
+    """
+    from shardkit.conversion.memory.writer import convert as convert_them
+
+    convert_them(data, destination, workers=workers, **options)
+    return open(destination)
 
 
 def open(
@@ -140,8 +172,8 @@ def decode_images(
 
 
 def __getattr__(name: str) -> object:
-    if name == "LengthBuckets":
-        from shardkit.reading.length_buckets import LengthBuckets
+    if name in _LAZY:
+        import importlib
 
-        return LengthBuckets
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,6 @@ from apache_beam.runners.runner import PipelineState
 from apache_beam.runners.worker import sdk_worker
 
 from beam_pipelines.convert import convert_pipeline
-from beam_pipelines.engines.local import stop_workers
 from beam_pipelines.quiet import quiet_beam, temporary_files_in
 from shardkit._version import __version__
 from shardkit.conversion.commit.commit import own_commit
@@ -27,6 +26,7 @@ from shardkit.conversion.exchange import fetch, fetch_signs
 from shardkit.conversion.failures import FAILURE_FILES, read_failure
 from shardkit.conversion.plan import Plan, load_plan
 from shardkit.conversion.progress import read_totals
+from shardkit.conversion.run.local import stop_workers
 from shardkit.conversion.shards.layout import LAYOUT_FILE
 from shardkit.errors import ShardkitError, StorageError, UsageError
 

@@ -30,7 +30,7 @@ TABLES = "shard tables that no manifest names"
 TEMPORARY = "temporary files of writers that died"
 WORK = "intermediate files of conversions that died"
 HANDED_OVER = "files that workers of such conversions handed over"
-ROWS = "rows that such conversions read from servers"
+ROWS = "rows of servers or programs that such conversions hold"
 UPLOADS = "unfinished uploads"
 DOCTOR = "files of a killed shardkit doctor"
 

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from beam_pipelines.engines.engine import Engine, Start, engine_for
 from beam_pipelines.engines.settings import EngineOptions
-from shardkit.cli.all_types import notes_on_types, of_all_rows, with_all_types
 from shardkit.cli.pages.convert_page import (
     rounding_notes,
     show_dry_run,
@@ -29,27 +28,24 @@ from shardkit.cli.shell.supervised import announce_step, announce_work_folder, i
 from shardkit.cli.shell.tables import print_columns
 from shardkit.cli.stop_convert import end_at_signals, end_at_signals_after_commit, end_now, stop_and_exit
 from shardkit.cli.stop_remote import asking
-from shardkit.conversion.commit.commit import COMMITTED_FILE, Committed, find_commit, may_be_committed, refuse_existing
-from shardkit.conversion.exchange import fetch_signs, offer_plan
-from shardkit.conversion.extract.extract import fetch_extracted, load_extracted
+from shardkit.conversion.commit.commit import COMMITTED_FILE, Committed, refuse_existing
+from shardkit.conversion.extract.extract import load_extracted
 from shardkit.conversion.inputs.append_check import NothingNew
 from shardkit.conversion.inputs.database_rows import forget_server_rows
-from shardkit.conversion.inputs.inspect_inputs import remember
-from shardkit.conversion.plan import Plan, save_plan
+from shardkit.conversion.plan import Plan
 from shardkit.conversion.prepare import Prepared, prepare
 from shardkit.conversion.progress import read_totals
-from shardkit.conversion.request import BadRowPolicy, ConvertRequest
+from shardkit.conversion.request import ConvertRequest
 from shardkit.conversion.rows.bad_rows import bad_row_samples
-from shardkit.conversion.shards.layout import LAYOUT_FILE, load_layout
-from shardkit.conversion.space.disk_space import explain_full_disk
+from shardkit.conversion.run.all_types import notes_on_types, of_all_rows, with_all_types
+from shardkit.conversion.run.convert import run_prepared
+from shardkit.conversion.run.outcome import explained, explained_run
+from shardkit.conversion.shards.layout import load_layout
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.append_info import own_inputs
 from shardkit.dataset.open import open_dataset
 from shardkit.errors import (
-    BadInputError,
-    ConflictError,
     NarrowTypesError,
-    OutOfSpaceError,
     ShardkitError,
     UsageError,
 )
@@ -133,7 +129,7 @@ def _widened(
 
 @contextlib.contextmanager
 def _planning(display: Display, options: ConvertRequest) -> Iterator[None]:
-    with planning(display), _explained(options), steps_bounded(options.max_row_seconds, announce_step):
+    with planning(display), explained(options), steps_bounded(options.max_row_seconds, announce_step):
         yield
 
 
@@ -164,7 +160,7 @@ class _Made(NamedTuple):
 
 def _run(prepared: Prepared, asked_workers: int | None, engine: Engine, display: Display) -> _Made:
     plan = prepared.plan
-    try:
+    with explained_run(plan):
         start = engine.start(plan, asked_workers or engine.default_workers(plan), display.say)
         with work_folder(plan):
             remote = start.remote
@@ -175,40 +171,23 @@ def _run(prepared: Prepared, asked_workers: int | None, engine: Engine, display:
             with end_at_signals_after_commit(made.committed.version):
                 remove_work_folder(plan)
             return made
-    except OutOfSpaceError as error:
-        explained = error if error.what.startswith(NO_MEMORY) else explain_full_disk(plan, error)
-        raise explained.with_state(_state_of(plan)) from error
-    except ShardkitError as error:
-        error.with_state(_state_of(plan))
-        raise
 
 
 def _make(prepared: Prepared, start: Start) -> _Made:
     plan = prepared.plan
     announce_work_folder(plan.work_dir)
-    remember(plan, prepared.inspected)
-    try:
-        plan_path = save_plan(plan)
-        if plan.exchange is not None:
-            plan_path = offer_plan(plan)
-        start.run(plan_path, lambda error: end_now(error, start.stop))
-        fetch_signs(plan, COMMITTED_FILE, LAYOUT_FILE)
-        fetch_extracted(plan)
-    except ShardkitError as error:
-        if error.what == NO_MEMORY and is_supervised():
-            # A user's function may keep its memory; a new process has it free.
-            stop_and_exit(start.stop, EXIT_NO_MEMORY)
-        next_step = _way_on(error, plan.recipe.on_bad_record)
-        if plan.base is not None and isinstance(error, BadInputError):
-            # The features and the handling of bad rows must be those of the dataset.
-            error.next_step = "Correct the file, or leave it out with --exclude GLOB"
-        explained = error.with_state(_state_of(plan), next_step)
-        # If a service runs the same conversion already, the folder belongs to that job.
-        is_free = start.remote is None or not isinstance(error, ConflictError)
-        if is_free and isinstance(error, BadInputError | UsageError | ConflictError):
-            # The inputs or the command must change, and with them the name of the work folder.
-            remove_work_folder(plan)
-        raise explained from error
+
+    def run(plan_path: str) -> None:
+        try:
+            start.run(plan_path, lambda error: end_now(error, start.stop))
+        except ShardkitError as error:
+            if error.what == NO_MEMORY and is_supervised():
+                # A user's function may keep its memory; a new process has it free.
+                stop_and_exit(start.stop, EXIT_NO_MEMORY)
+            raise
+
+    # If a service runs the same conversion already, the folder belongs to that job.
+    run_prepared(prepared, run, keeps_folder_of_others=start.remote is not None)
     return _Made(
         committed=msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed),
         notes=load_layout(plan).notes,
@@ -270,44 +249,3 @@ def _show_engine(console: Console, engine: Engine, plan: Plan, num_workers: int)
     chosen, flags = engine.settings_and_flags(plan, num_workers)
     console.print(f"\nEngine: {engine.options.runner}")
     print_columns(console, ("setting", "value", "why"), engine_rows(chosen, flags), num_left=3)
-
-
-@contextlib.contextmanager
-def _explained(options: ConvertRequest) -> Iterator[None]:
-    """Adds the state of the destination and the next step to errors of planning that lack them."""
-    try:
-        yield
-    except ShardkitError as error:
-        # A store that kept failing is not asked once more.
-        is_asked = isinstance(error, BadInputError | UsageError) and error.state is None
-        state = _state_after_failure(options.destination) if is_asked else "Nothing was committed"
-        raise error.with_state(state, _way_on(error, options.on_bad_record)) from error
-
-
-def _way_on(error: ShardkitError, on_bad_record: BadRowPolicy) -> str | None:
-    if not isinstance(error, BadInputError):
-        return None
-    if error.where is None:
-        return "Correct the inputs, or leave some out with --exclude GLOB"
-    if on_bad_record == "fail":
-        return "Correct the file, or leave such rows out with --on-bad-record skip or quarantine"
-    return "Correct the file, or leave it out with --exclude GLOB"
-
-
-def _state_of(plan: Plan) -> str:
-    """Returns the state of the destination after a failure; the commit may have come before, or its answer be lost."""
-    try:
-        version = find_commit(plan) if may_be_committed(plan) else None
-    except ShardkitError:
-        return "Whether it was committed is not known"
-    else:
-        if version is not None:
-            return f"It was committed all the same, as version {version}"
-    return _state_after_failure(plan.destination)
-
-
-def _state_after_failure(destination: str) -> str:
-    with contextlib.suppress(ShardkitError):
-        version = open_dataset(storage.normalize(destination)).version
-        return f"Nothing was committed; version {version} is untouched"
-    return "Nothing was committed"

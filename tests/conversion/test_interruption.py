@@ -121,7 +121,9 @@ def test_a_killed_worker_costs_what_it_was_at_and_no_more(tmp_path, csv_files, c
     process = start(csv_files, destination, "--workers", "6")
     wait_for(process, lambda: STAGES["first-run"](destination))
     worker = next(
-        c for c in psutil.Process(process.pid).children(recursive=True) if "beam_pipelines.worker" in c.cmdline()
+        c
+        for c in psutil.Process(process.pid).children(recursive=True)
+        if "shardkit.conversion.run.worker" in c.cmdline()
     )
     worker.kill()
     _, stderr = process.communicate(timeout=60)

@@ -63,7 +63,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("shape", SHAPES, ids=["gzip", "plain", "splits", "in order"])
 def test_a_conversion_is_as_it_was_forecast(folder, tmp_path, shape):
-    from beam_pipelines.engines.local import run_local
+    from shardkit.conversion.run.local import run_local
 
     options = ConvertRequest(inputs=(str(folder),), destination=str(tmp_path / "out"), **shape)
     workload = measure_inputs(options)
@@ -141,7 +141,7 @@ TWO = (SplitShare(name="train", fraction=0.9), SplitShare(name="test", fraction=
 @pytest.mark.parametrize("splits", [(), TWO], ids=["one split", "two splits"])
 @pytest.mark.parametrize("inputs", [a_thousand_rows, photographs, many_words])
 def test_a_manifest_is_as_large_as_it_was_forecast(tmp_path, inputs, splits):
-    from beam_pipelines.engines.local import run_local
+    from shardkit.conversion.run.local import run_local
 
     (tmp_path / "in").mkdir()
     inputs(tmp_path / "in")

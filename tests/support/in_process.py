@@ -11,7 +11,7 @@ from shardkit.encoding.tfrecord import iter_records
 
 
 def run_plan(plan, num_workers=1):
-    from beam_pipelines.engines.local import run_local
+    from shardkit.conversion.run.local import run_local
 
     with work_folder(plan):
         run_local(save_plan(plan), num_workers, on_lost_worker=pytest.fail)

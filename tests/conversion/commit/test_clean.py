@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipelines.engines.local import run_local
 from shardkit.conversion.plan import save_plan
 from shardkit.conversion.prepare import prepare
 from shardkit.conversion.request import ConvertRequest
+from shardkit.conversion.run.local import run_local
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.verify.shards import verify_dataset

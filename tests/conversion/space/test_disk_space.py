@@ -100,7 +100,7 @@ def as_files(tables, folder):
 @pytest.mark.full
 @pytest.mark.parametrize("write", [as_csv, as_gzip, as_parquet, as_files])
 def test_what_is_needed_is_known_before_to_a_tenth(tables, tmp_path, write):
-    from beam_pipelines.engines.local import run_local
+    from shardkit.conversion.run.local import run_local
 
     (tmp_path / "in").mkdir()
     write(tables, tmp_path / "in")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from beam_pipelines.engines.local import _each_on_threads
+from shardkit.conversion.run.local import _each_on_threads
 from tests.support.engines import conversions
 
 

@@ -1,0 +1,1 @@
+"""Rows that a Python program holds, on their way into a dataset."""

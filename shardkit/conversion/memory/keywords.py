@@ -1,0 +1,73 @@
+"""Options of `shardkit convert` as keywords of a Python call."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from shardkit.conversion.request import ConvertRequest, option_fields, parse_request
+from shardkit.errors import UsageError, suggest
+from shardkit.options import OptionField, Size
+from shardkit.units import parse_size
+
+# Of the command alone: they say which engine runs, or what is shown.
+_OF_THE_COMMAND = frozenset({
+    "dry_run", "engine_option", "max_memory", "project", "recipe", "region", "runner", "temp_location", "workers",
+})  # fmt: skip
+
+
+def request_of(options: Mapping[str, Any], inputs: tuple[str, ...], destination: str) -> ConvertRequest:
+    """Returns keywords as a request.
+
+    A keyword is called as its option, with `_` for `-`; a switch is True or False. An option that is repeated takes one
+    text or several, and a mapping in place of `NAME=VALUE`: `split={"train": 0.9, "test": 0.1}`.
+
+    Raises:
+        UsageError: If there is no such option, or a value is not of its form.
+    """
+    fields = {_keyword(field): field for field in option_fields() if _keyword(field) not in _OF_THE_COMMAND}
+    typed = {}
+    for name, value in options.items():
+        if name not in fields:
+            raise UsageError(
+                f"there is no option {name!r}{suggest(name, list(fields))}",
+                next_step="Call it as `shardkit convert --help-all` does, with _ for -",
+            )
+        if value is not None:
+            typed[fields[name].typed_name] = _typed(fields[name], value)
+    return parse_request(typed, inputs, destination)
+
+
+def _keyword(field: OptionField) -> str:
+    return field.key.replace("-", "_")
+
+
+def _typed(field: OptionField, value: Any) -> Any:
+    """Returns a value as the command line has it."""
+    if field.is_flag:
+        if not isinstance(value, bool):
+            raise UsageError(f"{_keyword(field)} is True or False, and not {value!r}", next_step="Give one of these")
+        return value
+    if isinstance(value, Mapping):
+        value = [f"{name}={part}" for name, part in value.items()]
+    if field.is_repeated:
+        return tuple(map(os.fspath, value if isinstance(value, list | tuple) else [value]))
+    if isinstance(field.option.form, Size):
+        return parse_size(str(value))
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, int | float):
+        _check_range(field, value)
+        return value if field.option.form.metavar is None or "int" in str(field.kind) else str(value)
+    return os.fspath(value)
+
+
+def _check_range(field: OptionField, value: float) -> None:
+    low, high, excludes = field.option.minimum, field.option.maximum, field.option.excludes
+    is_low = low is not None and (value < low or (value == low and excludes in ("minimum", "both")))
+    is_high = high is not None and (value > high or (value == high and excludes in ("maximum", "both")))
+    if is_low or is_high or not math.isfinite(value):
+        limits = f"from {low} to {high}" if None not in (low, high) else f"at least {low}" if high is None else ""
+        raise UsageError(f"{_keyword(field)} is {limits}, and not {value!r}", next_step="Give another number")

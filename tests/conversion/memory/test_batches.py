@@ -1,0 +1,100 @@
+"""Rows that a program holds become Arrow batches with the types of the values."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from shardkit.conversion.memory.batches import BATCH_ROWS, batches_of
+from shardkit.errors import UsageError
+
+VALUES = st.none() | st.integers(-(2**63), 2**63 - 1)
+ROWS = st.lists(st.dictionaries(st.sampled_from("abc"), VALUES, min_size=1), min_size=1, max_size=40)
+
+
+def rows_of(data):
+    return [row for batch in batches_of(data) for row in batch.to_pylist()]
+
+
+@given(ROWS)
+def test_dicts_keep_their_values_and_lack_what_they_lack(rows):
+    names = {name for row in rows for name in row}
+    expected = [{name: row.get(name) for name in names} for row in rows]
+    assert rows_of(rows) == rows_of(iter(rows)) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pa.table({"x": [1, 2, 3]}),
+        pa.record_batch({"x": [1, 2, 3]}),
+        pa.table({"x": [1, 2, 3]}).to_reader(),
+        {"x": [1, 2, 3]},
+        {"x": np.array([1, 2, 3])},
+        [pa.record_batch({"x": [1, 2]}), pa.table({"x": [3]})],
+        ({"x": np.int64(i)} for i in (1, 2, 3)),
+    ],
+    ids=["table", "batch", "reader", "lists", "arrays", "batches", "generator"],
+)
+def test_all_forms_of_the_same_rows(data):
+    assert rows_of(data) == [{"x": 1}, {"x": 2}, {"x": 3}]
+
+
+def test_a_data_frame():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1, 2], "s": ["a", None]})
+    assert rows_of(frame) == [{"x": 1, "s": "a"}, {"x": 2, "s": None}]
+
+
+def test_a_data_set_that_is_indexed():
+    class Squares:
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return {"x": index, "y": index**2}
+
+    assert rows_of(Squares()) == [{"x": i, "y": i * i} for i in range(4)]
+
+
+def test_arrays_keep_type_and_shape():
+    (batch,) = batches_of([{"v": np.full((2, 3), i, np.float32), "w": np.arange(i, dtype=np.int16)} for i in range(5)])
+    assert batch.schema.field("v").type == pa.list_(pa.list_(pa.float32(), 3), 2)
+    assert batch.schema.field("w").type == pa.list_(pa.int16())
+    (batch,) = batches_of(np.arange(12, dtype=np.uint8).reshape(2, 2, 3))
+    assert batch.schema.names == ["value"]
+    assert batch.to_pylist() == [{"value": [[0, 1, 2], [3, 4, 5]]}, {"value": [[6, 7, 8], [9, 10, 11]]}]
+
+
+def test_images_become_png():
+    image = Image.new("RGB", (3, 2), (9, 8, 7))
+    (row,) = rows_of([{"image": image}])
+    assert Image.open(io.BytesIO(row["image"])).getpixel((1, 1)) == (9, 8, 7)
+
+
+def test_batches_are_small():
+    sizes = [batch.num_rows for batch in batches_of({"i": i} for i in range(2 * BATCH_ROWS + 5))]
+    assert sizes == [BATCH_ROWS, BATCH_ROWS, 5]
+    large = [batch.num_rows for batch in batches_of({"b": bytes(30 << 20)} for _ in range(5))]
+    assert large == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (5, "of type int holds no rows"),
+        ([1, 2], "a row is of type int, and not a dict"),
+        ([("a", 1)], "a row is of type tuple"),
+        ({"x": [1, 2], "y": [1]}, "'x' 2, 'y' 1"),
+        ([{"x": 1}, {"x": "a"}], "the values of column 'x' have no common type"),
+        ([{"x": object()}], "the values of column 'x' have no common type"),
+    ],
+)
+def test_what_is_no_rows_is_refused(data, said):
+    with pytest.raises(UsageError) as caught:
+        rows_of(data)
+    assert said in str(caught.value)

@@ -1,0 +1,153 @@
+"""Datasets of rows that a program holds: whole or not there, with the bytes of the same rows in a file."""
+
+import contextlib
+import multiprocessing
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shardkit
+from shardkit.dataset.open import list_versions, open_dataset
+from shardkit.errors import BadInputError, ConflictError, UsageError
+from shardkit.features import make_feature
+from tests.support.commands import run_shardkit
+from tests.support.in_process import read_rows
+
+pytestmark = pytest.mark.full
+
+
+def rows_in(folder):
+    dataset = open_dataset(str(folder))
+    return [row for split in dataset.manifest.splits for row in read_rows(dataset, split.name)]
+
+
+def files_in(folder):
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file() and "data" in p.parts
+    }
+
+
+def test_paths_give_the_bytes_that_the_command_gives(tmp_path):
+    (tmp_path / "a.csv").write_text("x,s\n" + "".join(f"{i},word {i}\n" for i in range(300)))
+    typed = ("--split", "train=0.8", "--split", "test=0.2", "--shard-size", "1KiB", "--cast", "x=float32")
+    assert run_shardkit("convert", tmp_path / "a.csv", tmp_path / "one", *typed).returncode == 0
+    options = {"split": {"train": 0.8, "test": 0.2}, "shard_size": "1KiB", "cast": {"x": "float32"}}
+    splits = shardkit.convert(tmp_path / "a.csv", tmp_path / "two", **options)
+    assert sum(split.num_examples for split in splits.values()) == 300
+    assert files_in(tmp_path / "two") == files_in(tmp_path / "one")
+
+
+def test_rows_of_a_program_are_all_there_and_nothing_else_is(tmp_path):
+    made = shardkit.convert(
+        ({"i": i, "v": np.float32([i, i / 2])} for i in range(9_000)), tmp_path / "out", num_shards=3
+    )
+    assert made["train"].num_examples == 9_000
+    rows = {row["i"]: list(row["v"]) for row in rows_in(tmp_path / "out")}
+    assert rows == {i: [i, i / 2] for i in range(9_000)}
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["data", "manifests"]
+
+
+def test_the_same_rows_give_the_same_bytes_and_others_a_version_of_their_own(tmp_path):
+    def convert(name, first, **options):
+        shardkit.convert({"x": [first, 2, 3]}, tmp_path / name, **options)
+        return open_dataset(str(tmp_path / name)).manifest.fingerprint
+
+    assert convert("a", 1) == convert("b", 1)
+    assert files_in(tmp_path / "a") == files_in(tmp_path / "b")
+    with pytest.raises(ConflictError):
+        convert("a", 5)
+    assert convert("b", 5, overwrite=True) != convert("c", 1)
+    assert sorted(row["x"] for row in rows_in(tmp_path / "b")) == [2, 3, 5]
+
+
+def test_a_type_that_changes_late_holds_all_values(tmp_path):
+    rows = [{"n": i if i < 5_000 else i + 0.5, **({"late": "x"} if i > 8_000 else {})} for i in range(8_500)]
+    shardkit.convert(iter(rows), tmp_path / "out", shuffle=False)
+    assert rows_in(tmp_path / "out") == [{"n": float(row["n"]), "late": row.get("late")} for row in rows]
+
+
+def test_a_writer_commits_at_the_end_and_not_after_an_error(tmp_path):
+    with shardkit.Writer(tmp_path / "out", shuffle=False) as writer:
+        writer.write({"i": 0})
+        writer.write_batch(pa.table({"i": [1, 2]}))
+        writer.write_batch({"i": [3]})
+        writer.write({"i": 4})
+        assert list_versions(str(tmp_path / "out")) == []
+    assert [row["i"] for row in rows_in(tmp_path / "out")] == [0, 1, 2, 3, 4]
+    with contextlib.suppress(KeyError), shardkit.Writer(tmp_path / "none") as writer:
+        writer.write({"i": 0})
+        raise KeyError
+    assert not (tmp_path / "none").exists()
+    with shardkit.Writer(tmp_path / "out", append=True) as writer:
+        writer.write({"i": 5})
+    assert sorted(row["i"] for row in rows_in(tmp_path / "out")) == [0, 1, 2, 3, 4, 5]
+
+
+def test_features_declare_what_rows_do_not_say(tmp_path):
+    features = (
+        make_feature("score", "float32", nullable=True),
+        make_feature("label", "int64", vocabulary=("cat", "dog")),
+        make_feature("vector", "float32", (3,)),
+    )
+    with shardkit.Writer(tmp_path / "out", features, shuffle=False) as writer:
+        writer.write({"score": 1, "label": 1, "vector": [1, 2, 3]})
+        writer.write({"label": 0, "vector": np.zeros(3)})
+        with pytest.raises(UsageError, match="'lable' that no feature names"):
+            writer.write_batch([{"lable": 1}])
+        with pytest.raises(UsageError, match="a value of column 'score' does not fit float"):
+            writer.write_batch({"score": ["high"], "label": [1], "vector": [[1.0, 2.0, 3.0]]})
+    assert open_dataset(str(tmp_path / "out")).manifest.features == features
+    assert [(row["score"], row["label"]) for row in rows_in(tmp_path / "out")] == [(1.0, 1), (None, 0)]
+
+
+def write_part(spool, destination, index, rows):
+    with shardkit.Writer(destination, spool=spool).part(index) as part:
+        for row in rows:
+            part.write(row)
+
+
+def test_processes_write_parts_that_are_committed_together(tmp_path):
+    spool, destination = tmp_path / "spool", tmp_path / "out"
+    context = multiprocessing.get_context("spawn")
+    parts = {index: [{"i": 10 * index + i} for i in range(10)] for index in (0, 1, 2)}
+    write_part(spool, destination, 1, [{"i": -1}])
+    workers = [context.Process(target=write_part, args=(spool, destination, *part)) for part in parts.items()]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not destination.exists()
+    shardkit.Writer(destination, spool=spool, shuffle=False).commit()
+    assert [row["i"] for row in rows_in(destination)] == list(range(30))
+    assert not spool.exists()
+
+
+def test_a_writer_that_is_killed_leaves_no_dataset_and_can_begin_again(tmp_path):
+    code = f"""
+import os, signal, shardkit
+writer = shardkit.Writer({str(tmp_path / "out")!r})
+for i in range(20_000):
+    writer.write({{"i": i}})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    assert list_versions(str(tmp_path / "out")) == []
+    shardkit.convert([{"i": 1}], tmp_path / "out")
+    assert rows_in(tmp_path / "out") == [{"i": 1}]
+
+
+def test_errors_say_what_and_leave_the_dataset_as_it_was(tmp_path):
+    shardkit.convert([{"x": 1}], tmp_path / "out")
+    with pytest.raises(ConflictError, match="version 1"):
+        shardkit.convert([{"x": 2}], tmp_path / "out")
+    with pytest.raises(UsageError, match="there are no rows"):
+        shardkit.convert([], tmp_path / "none")
+    (tmp_path / "bad.csv").write_text("x,y\n1,2\n3\n")
+    with pytest.raises(BadInputError, match="wrong number of fields"):
+        shardkit.convert(tmp_path / "bad.csv", tmp_path / "bad")
+    assert rows_in(tmp_path / "out") == [{"x": 1}]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.csv", "out"]
