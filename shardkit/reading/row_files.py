@@ -42,6 +42,16 @@ def record_batch(batch: Batch, features: Features) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(features))
 
 
+def arrow_reader(batches: Iterable[Batch], features: Features) -> pa.RecordBatchReader:
+    """Returns the examples of batches as a stream of Arrow, which is read as it is asked for.
+
+    Args:
+        batches: Of `decodes_text=False`.
+        features: Of their columns, in the wanted order.
+    """
+    return pa.RecordBatchReader.from_batches(arrow_schema(features), (record_batch(b, features) for b in batches))
+
+
 def _head(column: Column, num_rows: int) -> Column:
     if isinstance(column, Ragged):
         return Ragged(column.values, column.row_splits[: num_rows + 1])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import Any, Unpack, overload
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from shardkit.dataset.block_loader import BlockLoader
 from shardkit.dataset.open import Dataset
@@ -41,6 +42,7 @@ from shardkit.reading.settings import BatchKeywords, BatchSettings, takes_settin
 from shardkit.storage.locations import redact
 
 _NUM_KEPT_BLOCKS = 16
+_ROWS_AT_ONCE = 1024
 
 Positions = Sequence[int] | npt.NDArray[np.integer[Any]] | slice
 
@@ -97,8 +99,58 @@ class Split(Sequence[dict[str, Any]]):
             return self.take(np.arange(self.num_examples)[position])
         if isinstance(position, (int, np.integer)):
             batch = self.take([position])
-            return {name: _only_value(batch, name) for name in batch}
+            return {name: _value(batch, name, 0) for name in batch}
         return self.take(position)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yields the examples in their stored order; each is as its position gives it."""
+        for start in range(0, self.num_examples, _ROWS_AT_ONCE):
+            batch = self.take(np.arange(start, min(start + _ROWS_AT_ONCE, self.num_examples)))
+            for row in range(min(_ROWS_AT_ONCE, self.num_examples - start)):
+                yield {name: _value(batch, name, row) for name in batch}
+
+    def to_reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """Returns the examples in their stored order as a stream of Arrow, which is read as it is asked for.
+
+        Args:
+            columns: Names of features; None takes all. An array of a fixed shape is a list of all its values, a class
+                is its number, `json` is its text.
+
+        Raises:
+            UsageError: If there is no such feature.
+            DamageError: While it is read, if a shard is damaged.
+        """
+        from shardkit.reading.row_files import arrow_reader
+
+        features = self._chosen(columns)
+        batches = self.batches(
+            global_batch_size=_ROWS_AT_ONCE,
+            shuffle=False,
+            remainder="pad",
+            features=[f.name for f in features],
+            decodes_text=False,
+        )
+        return arrow_reader(batches if self.num_examples else (), features)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Returns the examples as a table in memory; see `to_reader`."""
+        return self.to_reader(columns).read_all()
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
+        """Returns the examples as a data frame of pandas; see `to_reader`."""
+        return self.to_arrow(columns).to_pandas()
+
+    def to_polars(self, columns: Sequence[str] | None = None) -> Any:
+        """Returns the examples as a data frame of polars, which must be installed; see `to_reader`."""
+        try:
+            import polars
+        except ImportError as error:
+            raise UsageError("polars is not installed", next_step="Run: pip install polars") from error
+        return polars.from_arrow(self.to_arrow(columns))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Exports `to_reader` to what takes a stream of Arrow: DuckDB, pandas, polars, `shardkit.convert`."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def take(self, positions: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Batch:
         """Returns the examples at some positions, in that order.
@@ -275,8 +327,8 @@ def _is_whole(position: object) -> bool:
     return isinstance(position, int)
 
 
-def _only_value(batch: Batch, name: str) -> Any:
-    if name in batch.present and not batch.present[name][0]:
+def _value(batch: Batch, name: str, row: int) -> Any:
+    if name in batch.present and not batch.present[name][row]:
         return None
     column = batch[name]
-    return column.row(0) if isinstance(column, Ragged) else column[0]
+    return column.row(row) if isinstance(column, Ragged) else column[row]

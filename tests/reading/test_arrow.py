@@ -1,0 +1,75 @@
+"""Splits as streams, tables and data frames, and one example after another."""
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars
+import pyarrow as pa
+import pytest
+
+import shardkit
+from shardkit.errors import UsageError
+from shardkit.features import arrow_schema, make_feature
+from shardkit.testing import write_dataset
+
+FEATURES = (
+    make_feature("i", "int64"),
+    make_feature("s", "string", nullable=True),
+    make_feature("v", "float32", (3,)),
+    make_feature("l", "int64", (None,)),
+    make_feature("m", "json", nullable=True),
+    make_feature("t", "timestamp[us]"),
+)
+NUM_ROWS = 2_500
+
+
+def row(i):
+    json = None if i % 5 == 0 else b'{"i":%d}' % i
+    return {
+        "i": i, "s": None if i % 3 == 0 else f"é {i}", "v": [i, i + 0.5, -i], "l": list(range(i % 4)),
+        "m": json, "t": i * 1_000_000,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def table():
+    return pa.Table.from_pylist([row(i) for i in range(NUM_ROWS)], arrow_schema(FEATURES))
+
+
+@pytest.fixture(scope="module")
+def split(table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("arrow")
+    batch = table.combine_chunks().to_batches()[0]
+    write_dataset(folder, FEATURES, {"train": batch, "none": batch.slice(0, 0)}, block_examples=190)
+    return shardkit.open(folder)["train"]
+
+
+def test_a_table_has_all_rows_in_their_order(split, table):
+    assert split.to_arrow().equals(table)
+    assert split.to_arrow(["l", "i"]).equals(table.select(["l", "i"]))
+    with pytest.raises(UsageError, match="no feature 'x'"):
+        split.to_arrow(["x"])
+    empty = shardkit.open(split.dataset.url)["none"].to_arrow()
+    assert (empty.num_rows, empty.schema) == (0, table.schema)
+
+
+def test_libraries_take_a_split_as_it_is(split, table):
+    counted = duckdb.sql("select count(*), sum(i), count(s) from split").fetchall()
+    assert counted == [(NUM_ROWS, NUM_ROWS * (NUM_ROWS - 1) // 2, NUM_ROWS - len(range(0, NUM_ROWS, 3)))]
+    assert polars.DataFrame(split)["i"].to_list() == split.to_polars(["i"])["i"].to_list() == list(range(NUM_ROWS))
+    pd.testing.assert_frame_equal(split.to_pandas(), table.to_pandas())
+    assert pa.table(split).equals(table)
+
+
+def test_examples_come_one_after_another_as_their_positions_give_them(split):
+    for position, example in enumerate(split):
+        if position % 97 == 0 or position == NUM_ROWS - 1:
+            np.testing.assert_equal(example, split[position])
+    assert position == NUM_ROWS - 1
+    assert list(shardkit.open(split.dataset.url)["none"]) == []
+
+
+@pytest.mark.full
+def test_a_split_becomes_a_dataset_with_the_same_rows(split, table, tmp_path):
+    again = shardkit.convert(split, tmp_path / "again", shuffle=False)["train"]
+    assert again.to_arrow(["i", "s", "l", "t"]).equals(table.select(["i", "s", "l", "t"]))
