@@ -44,7 +44,7 @@ class Facts(NamedTuple):
 
 
 # Flags of Beam that may be given several times, and are then joined.
-_REPEATABLE = {"labels", "experiments", "dataflow_service_options", "extra_package"}
+_REPEATABLE = {"labels", "experiments", "dataflow_service_options"}
 
 Needs = Callable[[EngineOptions, Facts], UsageError | None]
 

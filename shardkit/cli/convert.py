@@ -32,8 +32,8 @@ del _HEADINGS[OTHER]
         shardkit convert 'data/*.csv' out/flights --append
         shardkit convert 'data/*.csv' out/flights --runner dask --workers 4
         shardkit convert data/ out/flights --runner flink --engine-option jar=flink.jar -- --flink_version=1.20
-        shardkit convert gs://b/raw gs://b/flights --runner dataflow --project p --region r --temp-location gs://b/tmp
-    """,
+        shardkit convert gs://b/raw gs://b/flights --runner dataflow --project p --region r --temp-location gs://b/tmp"""
+    " --engine-option image=IMAGE",
     headings=_HEADINGS,
     common=[f"--{f.key}" for f in option_fields() if f.option.is_common],
 )  # fmt: skip

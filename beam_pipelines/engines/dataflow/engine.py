@@ -8,9 +8,8 @@ from collections.abc import Callable
 import msgspec
 
 from beam_pipelines.engines.beam_engine import BeamEngine
-from beam_pipelines.engines.dataflow.packaging import packaging_of
+from beam_pipelines.engines.dataflow.flags import check_packages
 from beam_pipelines.engines.dataflow.settings import DATAFLOW, checked_settings, work_root_url
-from beam_pipelines.engines.dataflow.wheel import look_at_launcher
 from beam_pipelines.engines.engine import Start
 from beam_pipelines.engines.settings import Chosen, Facts
 from shardkit.conversion.plan import Plan
@@ -33,7 +32,7 @@ class Dataflow(BeamEngine):
         Raises:
             UsageError: If an option is missing, or something lies where workers cannot read it.
         """
-        chosen = checked_settings(self.options, Facts(0, 0, os.environ))
+        checked_settings(self.options, Facts(0, 0, os.environ))
         _check_reach(request)
         if num_workers is not None:
             raise UsageError(
@@ -47,7 +46,7 @@ class Dataflow(BeamEngine):
                 why="they act as a service account, in a network of the project",
                 next_step="Leave it out; --engine-option service-account=NAME says as whom they read and write",
             )
-        packaging_of(chosen, look_at_launcher())
+        check_packages(self.options)
         # Workers read the plan from there.
         url = work_root_url(dict(self.options.values)["temp-location"])
         return msgspec.structs.replace(request, work_dir=request.work_dir or url)
@@ -59,10 +58,9 @@ class Dataflow(BeamEngine):
 
     def settings_and_flags(self, plan: Plan, num_workers: int) -> tuple[tuple[Chosen, ...], list[str]]:
         """Returns every setting with its value, and the flags of Beam that the job is made with."""
-        from beam_pipelines.engines.dataflow.submit import plan_request
+        from beam_pipelines.engines.dataflow.submit import plan_job
 
-        request = plan_request(self.options, plan)
-        return request.chosen, request.flags
+        return plan_job(self.options, plan)
 
     def start(self, plan: Plan, num_workers: int, say: Callable[[str], None]) -> Start:
         """Returns how a plan is run, unless a job runs it already."""

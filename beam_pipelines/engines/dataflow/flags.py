@@ -1,4 +1,4 @@
-"""Beam's flags that a job on Dataflow may not have, or that an option sets. Pure but for a look at files."""
+"""Beam's flags that a job on Dataflow may not have, or must have one of. Pure but for a look at files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from beam_pipelines.engines.settings import flag_name
+from beam_pipelines.engines.settings import EngineOptions, flag_name
+from shardkit._version import __version__
 from shardkit.errors import UsageError
 
 # Why each flag is refused, and the next step.
@@ -20,26 +21,37 @@ _REFUSED = {
     "template_location": ("a template would be written, and no job run", "Leave it out"),
     "update": ("a batch job cannot be updated", "Leave it out"),
 }
-_REQUIREMENTS = (
-    "shardkit writes the one that there may be",
-    "Add packages with --extra_package, or make an image of them and give --engine-option image=NAME",
-)
-_FILES = frozenset({"setup_file", "extra_package", "extra_packages", "files_to_stage"})
+_PACKAGES = frozenset({"extra_package", "extra_packages", "requirements_file", "setup_file"})
+_FILES = _PACKAGES | {"files_to_stage"}
 
 
-def refused_flag(flags: Sequence[str], *, has_image: bool) -> UsageError | None:
-    """Returns the error for the first flag that a job may not have, None if there is none.
+def check_packages(options: EngineOptions) -> None:
+    """Checks that workers start from a user's image, or install something.
 
-    Args:
-        flags: Of Beam, as typed.
-        has_image: Whether workers are made from a user's image, in which nothing is installed.
+    Raises:
+        UsageError: If they do neither, so that they would have no shardkit.
     """
-    refused = _REFUSED if has_image else _REFUSED | {"requirements_file": _REQUIREMENTS}
+    names = {flag_name(flag) for flag in options.flags}
+    if dict(options.values).get("image") or names & (_PACKAGES | {"sdk_container_image"}):
+        return
+    raise UsageError(
+        "no option says how the workers of Dataflow get shardkit",
+        why=f"they need shardkit {__version__} and its dependencies, in the versions of this command",
+        state="Nothing was read or handed over",
+        next_step="Build a wheel: pip wheel --no-deps . in a checkout, else pip wheel --no-deps shardkit"
+        f"=={__version__}. Write shardkit[gcs]=={__version__} to requirements.txt. Add to the end of the command: "
+        f"-- --extra_package shardkit-{__version__}-*.whl --requirements_file requirements.txt --requirements_cache "
+        "skip. Or give an image: --engine-option image=NAME",
+    )
+
+
+def refused_flag(flags: Sequence[str]) -> UsageError | None:
+    """Returns the error for the first flag that a job may not have, None if there is none."""
     for flag, following in zip_longest(flags, flags[1:], fillvalue=""):
         name = flag_name(flag)
         typed, equals, value = flag.partition("=")
-        if flag.startswith("--") and name in refused:
-            why, next_step = refused[name]
+        if flag.startswith("--") and name in _REFUSED:
+            why, next_step = _REFUSED[name]
             return UsageError(
                 f"{typed} cannot be given to Beam",
                 why=why,

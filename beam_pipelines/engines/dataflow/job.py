@@ -213,7 +213,7 @@ def _explain_failure(messages: Sequence[str], url: str, committed: str) -> Shard
             where=url,
             why="the image has none, or installing it failed",
             state=committed,
-            next_step="Look at the log of the workers there; --dry-run says how they should get it",
+            next_step="Look at the log of the workers there; the image, or the wheel of --extra_package, must hold it",
         )
     return StorageError(
         "the job failed",

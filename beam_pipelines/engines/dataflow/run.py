@@ -5,13 +5,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from beam_pipelines.engines.dataflow.job import ENDED, NOTHING, RUNNING, UNKNOWN, DataflowJob, Look, Watch, explain_end
-from beam_pipelines.engines.dataflow.submit import JobRequest, plan_request, submit
-from beam_pipelines.engines.dataflow.wheel import stage_packages
+from beam_pipelines.engines.dataflow.submit import plan_job, submit
 from beam_pipelines.engines.settings import EngineOptions, number_of
 from beam_pipelines.quiet import quiet_beam, temporary_files_in
 from shardkit.conversion.commit.commit import own_commit
@@ -57,12 +56,12 @@ class DataflowRun:
             ShardkitError: What a worker reported, or what became of the job.
         """
         plan = load_plan(plan_path)
-        request = plan_request(self._options, plan)
+        chosen, flags = plan_job(self._options, plan)
         with quiet_beam():
-            self.job = self._hand_over(request, plan_path)
+            self.job = self._hand_over(flags, plan_path)
             self._on_job(self.job)
-            self._watch = watch = Watch(self.job.look, number_of(request.chosen, "poll-seconds"))
-            lost_s, stall_s = (60 * number_of(request.chosen, f"{name}-minutes") for name in ("lost", "stall"))
+            self._watch = watch = Watch(self.job.look, number_of(chosen, "poll-seconds"))
+            lost_s, stall_s = (60 * number_of(chosen, f"{name}-minutes") for name in ("lost", "stall"))
             try:
                 _wait(watch, self.job, plan, lost_s, stall_s)
             finally:
@@ -76,7 +75,7 @@ class DataflowRun:
             )
 
     def clean_up(self) -> None:
-        """Removes the files that were made to be handed over."""
+        """Removes the files that Beam made to hand the job over."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -110,13 +109,12 @@ class DataflowRun:
     def _take_note(self) -> None:
         self.is_cancel_taken = True
 
-    def _hand_over(self, request: JobRequest, plan_path: str) -> DataflowJob:
+    def _hand_over(self, flags: Sequence[str], plan_path: str) -> DataflowJob:
         self._folder = tempfile.mkdtemp(prefix="shardkit-")
         try:
-            packages = stage_packages(request.packaging, request.lines, Path(self._folder))
             self.is_submitting = True
             with temporary_files_in(Path(self._folder)):
-                return submit([*packages, *request.flags], plan_path)
+                return submit(flags, plan_path)
         except BaseException:
             self.is_submitting = False
             raise

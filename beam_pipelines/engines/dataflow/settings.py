@@ -154,7 +154,7 @@ def needs_dataflow(options: EngineOptions, facts: Facts) -> UsageError | None:
             why="Dataflow takes the job, and its workers what they install, from there",
             next_step="Write it like --temp-location gs://bucket/tmp",
         )
-    if (refused := refused_flag(options.flags, has_image=bool(typed.get("image")))) is not None:
+    if (refused := refused_flag(options.flags)) is not None:
         return refused
     return None if _has_client() else missing_extra("dataflow", "google-cloud-dataflow-client")
 
@@ -198,9 +198,9 @@ DATAFLOW = EngineSpec(
     text=(
         "The job is handed over and goes on without this command, which watches it. Inputs, the dataset and "
         "--temp-location must be in stores that the workers can reach; they cannot see files of this machine.",
-        "Workers get shardkit from an image (image), from a wheel (package), or from the index if it was installed "
-        "from there; --dry-run says which, and why. They have the Python of this command, and the same versions of the "
-        "libraries that make bytes.",
+        "Workers get shardkit from an image (image), or by Beam's own flags after --: --extra_package takes a wheel, "
+        "--requirements_file what else pip installs, from the index. Workers have the Python of this command; others "
+        "than its versions of shardkit, isal, pillow, tokenizers and zlib-ng are refused there.",
         "Ctrl-C on a terminal asks whether to cancel the job: yes cancels it and waits for that, no leaves it running, "
         "and a second Ctrl-C leaves at once. Without a terminal, Ctrl-C and SIGTERM cancel it. SIGHUP, as when a "
         "terminal closes, leaves it running.",
@@ -212,8 +212,6 @@ DATAFLOW = EngineSpec(
         *_PLACE,
         Setting("image", "an image with shardkit in it, made by beam_pipelines/Dockerfile", "sdk_container_image",
                 _constant(None), "none", "workers that start from an image install nothing"),
-        Setting("package", "a wheel of shardkit for Linux on x86_64", None, _constant(None),
-                "that of the command"),
         Setting("machine-type", "of the workers", "machine_type", _constant("n2-standard-4"), "n2-standard-4",
                 "reading and compressing take processors; 4 GB for each of them is plenty"),
         Setting("max-workers", "the cap of workers, and of what the job costs an hour", "max_num_workers",
@@ -258,7 +256,9 @@ DATAFLOW = EngineSpec(
     extra="dataflow",
     examples=(
         "shardkit convert 'gs://bucket/raw/*.csv' gs://bucket/flights --runner dataflow --project my-project "
-        "--region europe-west1 --temp-location gs://bucket/tmp",
+        "--region europe-west1 --temp-location gs://bucket/tmp -- --extra_package "
+        f"shardkit-{__version__}-cp311-abi3-linux_x86_64.whl --requirements_file requirements.txt "
+        "--requirements_cache skip",
         "shardkit convert gs://bucket/raw gs://bucket/flights --runner dataflow --project my-project --region "
         "europe-west1 --temp-location gs://bucket/tmp --engine-option image=europe-docker.pkg.dev/my-project/beam/"
         "shardkit:0.1.0 --engine-option max-workers=50",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions
@@ -15,47 +14,25 @@ from google.cloud import dataflow
 from beam_pipelines.convert import convert_pipeline
 from beam_pipelines.engines.beam_options import parsed_options, refused_by_beam
 from beam_pipelines.engines.dataflow.job import NOTHING, DataflowJob, first_line, job_url
-from beam_pipelines.engines.dataflow.packaging import Packaging, extras_for, packaging_of, packaging_rows, requirements
 from beam_pipelines.engines.dataflow.settings import DATAFLOW, checked_settings, default_labels, parse_labels
-from beam_pipelines.engines.dataflow.wheel import declared_requirements, look_at_launcher, pinned_versions
 from beam_pipelines.engines.settings import Chosen, EngineOptions, Facts, beam_flags, flag_name, value_of
 from beam_pipelines.quiet import quiet_beam
 from shardkit.conversion.plan import Plan
 from shardkit.errors import ConflictError, ShardkitError, StorageError, UsageError
 
 
-class JobRequest(NamedTuple):
-    """All that a job is made with.
-
-    Attributes:
-        chosen: Settings, with how workers get shardkit.
-        packaging: How they get it.
-        lines: What they install beside it.
-        flags: Of Beam, but for the packages, which are made when the job is.
-    """
-
-    chosen: tuple[Chosen, ...]
-    packaging: Packaging
-    lines: tuple[str, ...]
-    flags: list[str]
-
-
-def plan_request(options: EngineOptions, plan: Plan) -> JobRequest:
-    """Returns the request for a job.
+def plan_job(options: EngineOptions, plan: Plan) -> tuple[tuple[Chosen, ...], list[str]]:
+    """Returns every setting with its value, and the flags of Beam that the job is made with.
 
     Raises:
-        UsageError: If something is missing, or workers could not get shardkit.
+        UsageError: If an option is missing, or has a value that cannot be.
     """
     facts = Facts(0, len(plan.input_splits), os.environ, plan.destination, plan.fingerprint)
     chosen = tuple(
         c._replace(value=_with_defaults(c.value, plan.destination)) if c.setting.key == "labels" else c
         for c in checked_settings(options, facts)
     )
-    packaging = packaging_of(chosen, look_at_launcher())
-    extras = extras_for((plan.destination, *(f.path for f in plan.files)), plan.recipe)
-    lines = requirements(packaging, extras, declared_requirements(packaging), pinned_versions())
-    rows = (*packaging_rows(packaging, lines), *(c for c in chosen if c.setting.key != "package"))
-    return JobRequest(rows, packaging, lines, beam_flags(DATAFLOW, chosen, options.flags))
+    return chosen, beam_flags(DATAFLOW, chosen, options.flags)
 
 
 def refuse_running(options: EngineOptions, plan: Plan) -> None:
@@ -65,12 +42,12 @@ def refuse_running(options: EngineOptions, plan: Plan) -> None:
         ConflictError: If one does.
         UsageError, StorageError: If Dataflow cannot be asked.
     """
-    request = plan_request(options, plan)
-    name = value_of(request.chosen, "job-name")
+    chosen, flags = plan_job(options, plan)
+    name = value_of(chosen, "job-name")
     with quiet_beam():
-        found = parsed_options(request.flags)
+        found = parsed_options(flags)
         place = found.view_as(GoogleCloudOptions)
-        _check_credentials(request.flags)
+        _check_credentials(flags)
         try:
             jobs = DataflowApplicationClient(found)._jobs_client.list_jobs(
                 dataflow.ListJobsRequest(
@@ -90,7 +67,7 @@ def submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
     """Hands a job over.
 
     Args:
-        flags: Of Beam, with those of the packages.
+        flags: Of Beam.
         plan_path: Of the plan, where all workers can read it.
 
     Raises:

@@ -31,6 +31,7 @@ pytest.importorskip("google.cloud.dataflow")
         ((*PLACE, "--temp-location", "gs://b/t", "--engine-option", "region=x"), "--engine-option region is given"),
         ((*PLACE, "--temp-location", "gs://b/t", "--", "--temp_location=gs://x/t"), "--temp_location cannot be given"),
         ((*PLACE, "--temp-location", "gs://b/t", "--", "--setup_file=nowhere.py"), "names no file in nowhere.py"),
+        ((*PLACE, "--temp-location", "gs://b/t"), "no option says how the workers of Dataflow get shardkit"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_read(tmp_path, arguments, message):

@@ -1,26 +1,15 @@
-"""What a job on Dataflow is told and called, and how its workers get shardkit: decided without any service."""
+"""What a job on Dataflow is told and called: decided without any service."""
 
 from __future__ import annotations
 
 import re
-import zipfile
 
-import msgspec
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipelines.engines.dataflow.flags import refused_flag
-from beam_pipelines.engines.dataflow.packaging import (
-    PINNED,
-    Launcher,
-    Packaging,
-    check_wheel_name,
-    choose_packaging,
-    extras_for,
-    requirements,
-)
+from beam_pipelines.engines.dataflow.flags import check_packages, refused_flag
 from beam_pipelines.engines.dataflow.settings import (
     DATAFLOW,
     check_values,
@@ -30,46 +19,15 @@ from beam_pipelines.engines.dataflow.settings import (
     parse_labels,
     work_root_url,
 )
-from beam_pipelines.engines.dataflow.wheel import (
-    check_kernel,
-    declared_requirements,
-    look_at_launcher,
-    pinned_versions,
-    stage_packages,
-)
 from beam_pipelines.engines.settings import EngineOptions, Facts, beam_flags, choose_settings, value_of
 from shardkit._version import __version__
 from shardkit.conversion import plan
-from shardkit.conversion.plan import Recipe
 from shardkit.errors import UsageError
-from shardkit.sources.base import SourceOptions
-from shardkit.transforms.options import TransformOptions
 
 pytestmark = pytest.mark.full
 
 FACTS = Facts(0, 40, {}, "gs://bucket/sets/Flights 2013", "0123456789abcdef" * 2)
 PLACE = (("project", "my-project"), ("region", "europe-west1"), ("temp-location", "gs://bucket/tmp"))
-HERE = Launcher("0.1.0", "3.11", None)
-WHEEL = "shardkit-0.1.0-cp311-abi3-linux_x86_64.whl"
-DECLARED = (
-    "isal>=1.8,<2",
-    "pillow>=11,<13",
-    'apache-beam==2.77.*; extra == "beam"',
-    'psutil>=7,<8; extra == "beam"',
-    'gcsfs>=2026.2; extra == "gcs"',
-    'tokenizers>=0.21,<1; extra == "text"',
-)
-VERSIONS = {"apache-beam": "2.77.0", "isal": "1.9.1", "pillow": "12.3.0", "tokenizers": "0.22.0", "zlib-ng": "1.1.0"}
-RECIPE = Recipe(
-    source=SourceOptions(format="csv"),
-    splits=(),
-    shuffle=True,
-    seed=0,
-    shard_bytes=1,
-    num_shards=None,
-    compression="gzip",
-    compression_level="balanced",
-)
 
 
 def chosen(*values, facts=FACTS):
@@ -170,110 +128,18 @@ def test_project_and_region_are_found_as_google_finds_them():
     assert "is no folder of Google Cloud Storage" in str(DATAFLOW.needs(near, FACTS))
 
 
+def test_the_help_names_every_library_that_workers_must_have_in_the_same_version():
+    assert all(name in " ".join(DATAFLOW.text) for name in plan._MAKE_BYTES)
+
+
 def test_work_folders_lie_below_the_temp_location():
     assert work_root_url("gs://bucket/tmp/") == "gs://bucket/tmp/shardkit"
 
 
 @pytest.mark.parametrize(
-    ("image", "package", "launcher", "expected"),
-    [
-        ("docker.example/x:1", None, HERE._replace(origin="file:///src"), ("image", "docker.example/x:1")),
-        (None, f"/w/{WHEEL}", HERE._replace(origin="file:///src"), ("wheel", f"/w/{WHEEL}")),
-        (None, None, HERE, ("index", "0.1.0")),
-        (None, None, HERE._replace(origin=f"file:///w%20x/{WHEEL}"), ("wheel", f"/w x/{WHEEL}")),
-    ],
-)
-def test_how_workers_get_shardkit(image, package, launcher, expected):
-    found = choose_packaging(image, package, launcher)
-    assert (found.kind, found.what) == expected
-    assert found.why
-    assert found.what in found.describe()
-
-
-@pytest.mark.parametrize(
-    ("image", "package", "launcher", "message"),
-    [
-        ("a", "b.whl", HERE, "both given"),
-        (None, None, HERE._replace(origin="file:///src"), "pip wheel --no-deps /src builds a wheel. Name a wheel with"),
-        (None, None, HERE._replace(origin="https://w/s.zip"), "package=FILE.whl"),
-        (None, "other-0.1.0-py3-none-any.whl", HERE, "is no wheel of shardkit"),
-        (None, "shardkit-0.2.0-cp311-abi3-linux_x86_64.whl", HERE, "that has version 0.1.0"),
-        (None, "shardkit-0.1.0-cp311-abi3-macosx_14_0_arm64.whl", HERE, "does not run on the workers"),
-        (None, "shardkit-0.1.0-cp311-abi3-linux_aarch64.whl", HERE, "does not run on the workers"),
-        (None, "shardkit-0.1.0-cp312-cp312-linux_x86_64.whl", HERE, "does not run on the workers"),
-    ],
-)
-def test_a_shardkit_that_workers_cannot_have_is_refused(image, package, launcher, message):
-    with pytest.raises(UsageError, match=message):
-        choose_packaging(image, package, launcher)
-
-
-@given(st.integers(11, 20))
-def test_a_wheel_of_the_stable_interface_runs_on_every_later_python(minor):
-    check_wheel_name("shardkit-0.1.0-cp311-abi3-manylinux_2_28_x86_64.whl", HERE._replace(python=f"3.{minor}"))
-
-
-def test_workers_install_what_the_conversion_needs_in_the_versions_of_the_command():
-    wheel, index = Packaging("wheel", f"/w/{WHEEL}", ""), Packaging("index", "0.1.0", "")
-    assert requirements(wheel, ("beam", "gcs"), DECLARED, VERSIONS) == (
-        "gcsfs>=2026.2",
-        "psutil>=7,<8",
-        "apache-beam==2.77.0",
-        "isal==1.9.1",
-        "pillow==12.3.0",
-    )
-    assert requirements(index, ("beam", "gcs", "text"), DECLARED, VERSIONS) == (
-        "shardkit[beam,gcs,text]==0.1.0",
-        "apache-beam==2.77.0",
-        "isal==1.9.1",
-        "pillow==12.3.0",
-        "tokenizers==0.22.0",
-    )
-    assert requirements(Packaging("image", "x", ""), ("beam",), DECLARED, VERSIONS) == ()
-    # Workers with others of these are refused when they begin.
-    assert set(plan._MAKE_BYTES) <= set(PINNED)
-
-
-def test_extras_follow_the_stores_and_the_recipe():
-    assert extras_for(("gs://a/x", "gs://a/y"), RECIPE) == ("beam", "gcs")
-    full = msgspec.structs.replace(
-        RECIPE,
-        source=SourceOptions(format="audio"),
-        transforms=TransformOptions(select="SELECT 1", tokenize=(("a", "gs://b/t.json", "0"),)),
-    )
-    assert extras_for(("s3://a/x", "az://b/y"), full) == ("audio", "azure", "beam", "gcs", "s3", "sql", "text")
-
-
-@pytest.mark.slow
-def test_a_wheel_of_the_checkout_is_whole_and_for_workers(own_wheel, tmp_path):
-    assert re.fullmatch(rf"shardkit-{re.escape(__version__)}-cp311-abi3-linux_x86_64\.whl", own_wheel.name)
-    check_kernel(own_wheel)
-    packaging = choose_packaging(None, str(own_wheel), look_at_launcher())
-    by_wheel = requirements(packaging, ("beam", "gcs"), declared_requirements(packaging), pinned_versions())
-    index = Packaging("index", __version__, "")
-    own, *pins = requirements(index, ("beam", "gcs"), declared_requirements(index), pinned_versions())
-    assert own == f"shardkit[beam,gcs]=={__version__}"
-    assert set(pins) < set(by_wheel)
-    flags = stage_packages(packaging, by_wheel, tmp_path)
-    assert f"--extra_package={own_wheel}" in flags
-    assert (tmp_path / "requirements.txt").read_text().splitlines() == list(by_wheel)
-
-
-def test_a_wheel_without_the_kernel_is_refused(tmp_path):
-    path = tmp_path / f"shardkit-{__version__}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("shardkit/__init__.py", "")
-    with pytest.raises(UsageError, match="has no compiled kernel"):
-        check_kernel(path)
-    path.write_bytes(b"no zip")
-    with pytest.raises(UsageError, match="is no wheel"):
-        check_kernel(path)
-
-
-@pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--requirements_file=r.txt", "--requirements_file cannot be given to Beam: shardkit writes"),
+        ("--requirements_file=r.txt", "--requirements_file names no file in r.txt"),
         ("--temp_location=gs://other/x", "--temp_location cannot be given to Beam"),
         ("--template_location=gs://b/t", "no job run"),
         ("--dry_run=True", "hand nothing over"),
@@ -287,9 +153,40 @@ def test_a_wheel_without_the_kernel_is_refused(tmp_path):
     ],
 )
 def test_flags_that_a_job_cannot_take_are_refused_before_anything_is_read(flag, message):
-    found = refused_flag((flag,), has_image=False)
+    found = refused_flag((flag,))
     assert found is None if message is None else re.search(message, str(found))
 
 
-def test_an_image_installs_nothing_so_requirements_are_its_own_business():
-    assert refused_flag(("--requirements_file", "r.txt"), has_image=True) is None
+@pytest.mark.parametrize("typed", [("--machine_type=x",), ("--requirements_cache=skip",), ()])
+def test_a_job_whose_workers_would_have_no_shardkit_is_refused(typed):
+    with pytest.raises(UsageError) as found:
+        check_packages(EngineOptions(values=PLACE, flags=typed))
+    for words in (
+        f"shardkit {__version__} and its dependencies",
+        "Nothing was read or handed over",
+        "pip wheel --no-deps .",
+        f"pip wheel --no-deps shardkit=={__version__}",
+        f"-- --extra_package shardkit-{__version__}-*.whl --requirements_file requirements.txt",
+        "--engine-option image=NAME",
+    ):
+        assert words in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--extra_package=shardkit.whl",),
+        ("--extra_packages", "shardkit.whl"),
+        ("--requirements_file=r.txt", "--requirements_cache=skip"),
+        ("--setup_file", "./setup.py"),
+        ("--sdk_container_image=docker.example/shardkit:1",),
+    ],
+)
+def test_flags_of_beam_that_bring_shardkit_are_taken(flags, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("shardkit.whl", "r.txt", "setup.py"):
+        (tmp_path / name).touch()
+    options = EngineOptions(values=PLACE, flags=flags)
+    check_packages(options)
+    assert DATAFLOW.needs(options, FACTS) is None
+    assert beam_flags(DATAFLOW, chosen(), flags)[-len(flags) :] == list(flags)
