@@ -9,31 +9,28 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from copy import deepcopy
+from itertools import count
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
+from google.protobuf import descriptor_pb2
+from google.protobuf.message import DecodeError
 
+from shardkit.encoding.example import declare_messages
 from shardkit.storage.seekable_file import SeekableFile
 
 MAGIC = b"ORC"
 
 _NONE, _ZLIB, _SNAPPY, _LZO, _LZ4, _ZSTD, _BROTLI = range(7)
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_LIST, _MAP, _STRUCT, _UNION = range(10, 14)
+_STRUCT = 12
 _MAX_PRECISION = 38
 _MAX_TAIL_BYTES = 2**28
 _MAX_BLOCK_BYTES = 2**23  # Lengths have 23 bits.
+_BLOCK_BYTES = 256 * 1024  # Where the file does not say.
 _MAX_DEPTH = 128
-# Numbers of fields in orc_proto.proto.
-_PS_FOOTER_LENGTH, _PS_COMPRESSION, _PS_BLOCK_SIZE, _PS_METADATA_LENGTH, _PS_MAGIC = 1, 2, 3, 5, 8000
-_PS_STRIPE_STATISTICS_LENGTH = 7
-_STRIPES, _TYPES, _NUM_ROWS, _STATISTICS, _ENCRYPTION = 3, 4, 6, 7, 10
-_STRIPE_OFFSET, _STRIPE_LENGTHS, _STRIPE_ROWS = 1, (2, 3, 4), 5
-_TYPE_KIND, _TYPE_SUBTYPES, _TYPE_NAMES, _TYPE_PRECISION, _TYPE_SCALE = 1, 2, 3, 5, 6
-_NUM_VALUES, _HAS_NULL = 1, 10
-
-Value = int | bytes
+# The start of an LZ4 frame of blocks of up to 4 MiB, https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md.
+_LZ4_FRAME = bytes.fromhex("04224d18607073")
 
 
 class Stripe(NamedTuple):
@@ -56,14 +53,14 @@ class Tail(NamedTuple):
     Attributes:
         stripes: All of them.
         content_bytes: Length of what stands before the tail.
-        fields: Of the footer, in order.
-        post_script: The fields of the last part, in order.
+        footer: The message that describes the content.
+        post_script: The message that describes the footer.
     """
 
     stripes: tuple[Stripe, ...]
     content_bytes: int
-    fields: list[tuple[int, Value]]
-    post_script: list[tuple[int, Value]]
+    footer: Any
+    post_script: Any
 
 
 def read_tail(raw: BinaryIO, num_bytes: int) -> Tail:
@@ -77,25 +74,24 @@ def read_tail(raw: BinaryIO, num_bytes: int) -> Tail:
     length = end[-1] + 1 if end else 0
     if len(end) < length or length < 2:
         raise ValueError("it is too short")
-    post_script = list(_fields(end[-length:-1]))
-    known = dict(post_script)
-    if known.get(_PS_MAGIC) != MAGIC:
+    post_script = _parse("PostScript", end[-length:-1])
+    if post_script.magic != MAGIC:
         raise ValueError("it does not end as an ORC file does")
-    footer_bytes, metadata_bytes = _number(known, _PS_FOOTER_LENGTH), _number(known, _PS_METADATA_LENGTH)
-    statistics_bytes = _number(known, _PS_STRIPE_STATISTICS_LENGTH)
-    content_bytes = num_bytes - length - footer_bytes - metadata_bytes - statistics_bytes
+    footer_bytes = post_script.footer_bytes
+    statistics_bytes = post_script.metadata_bytes + post_script.stripe_statistics_bytes
+    content_bytes = num_bytes - length - footer_bytes - statistics_bytes
     if content_bytes < len(MAGIC) or footer_bytes > _MAX_TAIL_BYTES:
         raise ValueError("its footer is longer than the file")
-    if _number(known, _PS_BLOCK_SIZE) > _MAX_BLOCK_BYTES:
+    if post_script.block_bytes > _MAX_BLOCK_BYTES:
         raise ValueError("its compressed blocks are too long")
     raw.seek(num_bytes - length - footer_bytes)
-    fields = list(_fields(_decompressed(raw.read(footer_bytes), known)))
-    if any(number == _ENCRYPTION for number, _ in fields):
+    footer = _parse("Footer", _decompressed(raw.read(footer_bytes), post_script))
+    if footer.HasField("encryption"):
         raise ValueError("it is encrypted")
-    _types(fields)
-    stripes = tuple(_stripe(value) for number, value in fields if number == _STRIPES)
-    _check_stripes(stripes, content_bytes, _number(dict(fields), _NUM_ROWS))
-    return Tail(stripes, content_bytes, fields, post_script)
+    _leaves(footer.types)
+    stripes = tuple(Stripe(s.start, s.index_bytes + s.data_bytes + s.footer_bytes, s.num_rows) for s in footer.stripes)
+    _check_stripes(stripes, content_bytes, footer.num_rows)
+    return Tail(stripes, content_bytes, footer, post_script)
 
 
 def with_stripes(raw: BinaryIO, tail: Tail, start: int, stop: int) -> io.RawIOBase:
@@ -106,17 +102,15 @@ def with_stripes(raw: BinaryIO, tail: Tail, start: int, stop: int) -> io.RawIOBa
         tail: Of it.
         start, stop: Stripes, half-open.
     """
-    positions = iter(range(len(tail.stripes)))
-    num_rows = sum(s.num_rows for s in tail.stripes[start:stop])
-    footer = bytearray()
-    for number, value in tail.fields:
-        if number == _STRIPES and not start <= next(positions) < stop:
-            continue
-        footer += _encoded(number, num_rows if number == _NUM_ROWS else value)
-    stored = _stored(bytes(footer), dict(tail.post_script))
-    changed = {_PS_FOOTER_LENGTH: len(stored), _PS_METADATA_LENGTH: 0, _PS_STRIPE_STATISTICS_LENGTH: 0}
-    post_script = b"".join(_encoded(number, changed.get(number, value)) for number, value in tail.post_script)
-    return _Spliced(raw, tail.content_bytes, stored + post_script + bytes([len(post_script)]))
+    footer, post_script = deepcopy(tail.footer), deepcopy(tail.post_script)
+    del footer.stripes[stop:]
+    del footer.stripes[:start]
+    footer.num_rows = sum(s.num_rows for s in tail.stripes[start:stop])
+    stored = _stored(footer.SerializeToString(), post_script)
+    post_script.footer_bytes = len(stored)
+    post_script.metadata_bytes = post_script.stripe_statistics_bytes = 0
+    end = post_script.SerializeToString()
+    return _Spliced(raw, tail.content_bytes, stored + end + bytes([len(end)]))
 
 
 def full_columns(tail: Tail) -> list[bool]:
@@ -125,60 +119,32 @@ def full_columns(tail: Tail) -> list[bool]:
     Raises:
         ValueError: If the footer is damaged.
     """
-    statistics = [dict(_fields(_as_bytes(value))) for number, value in tail.fields if number == _STATISTICS]
     num_rows = sum(s.num_rows for s in tail.stripes)
-    is_full = [s.get(_HAS_NULL) == 0 or s.get(_NUM_VALUES) == num_rows for s in statistics]
-    paths = _leaves(_types(tail.fields), (0,))
+    is_full = [
+        (s.HasField("has_null") and not s.has_null) or (s.HasField("num_values") and s.num_values == num_rows)
+        for s in tail.footer.statistics
+    ]
+    paths = _leaves(tail.footer.types)
     return [all(column < len(is_full) and is_full[column] for column in path[1:]) for path in paths]
 
 
-class _Type(NamedTuple):
-    kind: int
-    children: list[int]
+def _leaves(types: Any) -> list[tuple[int, ...]]:
+    # Returns the types from the root to each leaf; a list is one. Arrow ends the process where a precision is too large
+    # or types are nested deeply, and takes very long where they are no tree.
+    numbers = count()
 
-
-def _types(fields: list[tuple[int, Value]]) -> list[_Type]:
-    # Arrow ends the process where types make no sense.
-    types = []
-    for number, value in fields:
-        if number != _TYPES:
-            continue
-        parts = list(_fields(_as_bytes(value)))
-        known = dict(parts)
-        children = [c for n, v in parts if n == _TYPE_SUBTYPES for c in ([v] if isinstance(v, int) else _packed(v))]
-        found = _Type(_number(known, _TYPE_KIND), children)
-        num_names = sum(n == _TYPE_NAMES for n, _ in parts)
-        num_wanted = {_LIST: 1, _MAP: 2, _STRUCT: num_names, _UNION: len(children)}.get(found.kind, 0)
-        if (
-            len(children) != num_wanted
-            or max(_number(known, n) for n in (_TYPE_PRECISION, _TYPE_SCALE)) > _MAX_PRECISION
-        ):
+    def walk(path: tuple[int, ...]) -> list[tuple[int, ...]]:
+        # Types are numbered parents first.
+        if path[-1] != next(numbers) or path[-1] >= len(types) or len(path) > _MAX_DEPTH:
             raise ValueError("its types are damaged")
-        types.append(found)
-    if _last_type(types, 0, 0) != len(types) - 1:
+        type_ = types[path[-1]]
+        below = [leaf for child in type_.subtypes for leaf in walk((*path, child))]
+        return below if type_.kind == _STRUCT and below else [path]
+
+    found = walk((0,))
+    if next(numbers) != len(types) or any(max(t.precision, t.scale) > _MAX_PRECISION for t in types):
         raise ValueError("its types are damaged")
-    return types
-
-
-def _last_type(types: list[_Type], number: int, depth: int) -> int:
-    # Types are numbered parents first.
-    last = number
-    if number >= len(types) or depth > _MAX_DEPTH:
-        raise ValueError("its types are damaged")
-    for child in types[number].children:
-        if child != last + 1:
-            raise ValueError("its types are damaged")
-        last = _last_type(types, child, depth + 1)
-    return last
-
-
-def _leaves(types: list[_Type], path: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    kind, children = types[path[-1]]
-    if kind != _STRUCT or not children:
-        yield path
-        return
-    for child in children:
-        yield from _leaves(types, (*path, child))
+    return found
 
 
 def _check_stripes(stripes: tuple[Stripe, ...], content_bytes: int, num_rows: int) -> None:
@@ -191,17 +157,9 @@ def _check_stripes(stripes: tuple[Stripe, ...], content_bytes: int, num_rows: in
         raise ValueError(f"its footer says {num_rows} rows, its stripes {sum(s.num_rows for s in stripes)}")
 
 
-def _stripe(value: Value) -> Stripe:
-    known = dict(_fields(_as_bytes(value)))
-    num_bytes = sum(_number(known, number) for number in _STRIPE_LENGTHS)
-    return Stripe(_number(known, _STRIPE_OFFSET), num_bytes, _number(known, _STRIPE_ROWS))
-
-
-def _decompressed(data: bytes, post_script: dict[int, Value]) -> bytes:
-    codec = _number(post_script, _PS_COMPRESSION)
-    if codec == _NONE:
+def _decompressed(data: bytes, post_script: Any) -> bytes:
+    if post_script.compression == _NONE:
         return data
-    block_bytes = _number(post_script, _PS_BLOCK_SIZE) or 256 * 1024
     parts, position, total = [], 0, 0
     while position < len(data):
         header = int.from_bytes(data[position : position + 3], "little")
@@ -209,7 +167,8 @@ def _decompressed(data: bytes, post_script: dict[int, Value]) -> bytes:
         chunk = data[position : position + length]
         if len(chunk) < length:
             raise ValueError("its footer is damaged")
-        parts.append(chunk if header & 1 else _inflate(chunk, codec, block_bytes))
+        block_bytes = post_script.block_bytes or _BLOCK_BYTES
+        parts.append(chunk if header & 1 else _inflate(chunk, post_script.compression, block_bytes))
         total += len(parts[-1])
         if total > _MAX_TAIL_BYTES:
             raise ValueError("its footer is too long")
@@ -217,20 +176,19 @@ def _decompressed(data: bytes, post_script: dict[int, Value]) -> bytes:
     return b"".join(parts)
 
 
-def _inflate(chunk: bytes, codec: int, block_bytes: int) -> bytes:
-    limit = min(block_bytes, _MAX_TAIL_BYTES)
+def _inflate(chunk: bytes, codec: int, limit: int) -> bytes:
     try:
         if codec == _ZLIB:
             return zlib.decompressobj(-15).decompress(chunk, limit)
         if codec == _SNAPPY:
-            num_bytes, _ = _varint(chunk, 0)
+            num_bytes = _first_varint(chunk)
             if num_bytes > limit:
                 raise ValueError("its footer is damaged")
             return bytes(pa.Codec("snappy").decompress(chunk, num_bytes, asbytes=True))
-        if codec == _LZ4:
-            return _inflate_lz4(chunk, limit)
-        if codec in (_ZSTD, _BROTLI):
-            name = "zstd" if codec == _ZSTD else "brotli"
+        if codec in (_LZ4, _ZSTD, _BROTLI):
+            if codec == _LZ4:
+                chunk = _LZ4_FRAME + len(chunk).to_bytes(4, "little") + chunk + bytes(4)
+            name = {_LZ4: "lz4", _ZSTD: "zstd", _BROTLI: "brotli"}[codec]
             with pa.CompressedInputStream(pa.BufferReader(chunk), name) as stream:
                 return bytes(stream.read(limit))
     except (zlib.error, pa.ArrowException, OSError) as error:
@@ -238,114 +196,55 @@ def _inflate(chunk: bytes, codec: int, block_bytes: int) -> bytes:
     raise ValueError("it is compressed by LZO" if codec == _LZO else f"it is compressed in an unknown way, {codec}")
 
 
-def _inflate_lz4(chunk: bytes, limit: int) -> bytes:
-    # https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md; Arrow asks for the exact length, which is not known.
-    out = bytearray()
-    position = 0
-    try:
-        while position < len(chunk) and len(out) <= limit:
-            token = chunk[position]
-            length, position = _lz4_length(chunk, position + 1, token >> 4)
-            out += chunk[position : position + length]
-            position += length
-            if position >= len(chunk):
-                break
-            offset = int.from_bytes(chunk[position : position + 2], "little")
-            length, position = _lz4_length(chunk, position + 2, token & 15)
-            if not 0 < offset <= len(out) or length > limit:
-                raise ValueError("its footer is damaged")
-            repeated = out[len(out) - offset :] * ((length + 4) // offset + 1)
-            out += repeated[: length + 4]
-    except IndexError as error:
-        raise ValueError("its footer is damaged") from error
-    return bytes(out)
+def _first_varint(data: bytes) -> int:
+    value = 0
+    for i, byte in enumerate(data[:5]):
+        value |= (byte & 127) << 7 * i
+        if byte < 128:
+            break
+    return value
 
 
-def _lz4_length(chunk: bytes, position: int, length: int) -> tuple[int, int]:
-    if length < 15:
-        return length, position
-    while True:
-        byte = chunk[position]
-        position += 1
-        length += byte
-        if byte < 255:
-            return length, position
-
-
-def _stored(data: bytes, post_script: dict[int, Value]) -> bytes:
-    if _number(post_script, _PS_COMPRESSION) == _NONE:
+def _stored(data: bytes, post_script: Any) -> bytes:
+    if post_script.compression == _NONE:
         return data
-    size = min(_number(post_script, _PS_BLOCK_SIZE) or 256 * 1024, 2**23 - 1)
+    size = min(post_script.block_bytes or _BLOCK_BYTES, _MAX_BLOCK_BYTES - 1)
     chunks = [data[i : i + size] for i in range(0, len(data), size)]
     return b"".join((len(chunk) << 1 | 1).to_bytes(3, "little") + chunk for chunk in chunks)
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    position = 0
-    while position < len(data):
-        key, position = _varint(data, position)
-        number, kind = key >> 3, key & 7
-        if kind == _VARINT:
-            value, position = _varint(data, position)
-            yield number, value
-            continue
-        if kind == _BYTES:
-            length, position = _varint(data, position)
-        elif kind in (_FIXED32, _FIXED64):
-            length = 4 if kind == _FIXED32 else 8
-        else:
-            raise ValueError("its footer is damaged")
-        if position + length > len(data):
-            raise ValueError("its footer is damaged")
-        if kind == _BYTES:
-            yield number, data[position : position + length]
-        position += length
+def _declare(file: Any, name: str, **numbers: int) -> None:
+    # A message is written again with all its fields: protobuf keeps those that are not declared.
+    field = descriptor_pb2.FieldDescriptorProto
+    lists = {"stripes": ".shardkit.orc.Stripe", "types": ".shardkit.orc.Type", "statistics": ".shardkit.orc.Statistics"}
+    message = file.message_type.add(name=name)
+    for key, number in numbers.items():
+        kind = field.TYPE_BYTES if key in ("magic", "encryption") else field.TYPE_UINT64
+        label = field.LABEL_REPEATED if key in lists or key == "subtypes" else field.LABEL_OPTIONAL
+        found = message.field.add(name=key, number=number, type=kind, label=label)
+        if key in lists:
+            found.type, found.type_name = field.TYPE_MESSAGE, lists[key]
 
 
-def _encoded(number: int, value: Value) -> bytes:
-    if isinstance(value, int):
-        return _to_varint(number << 3 | _VARINT) + _to_varint(value)
-    return _to_varint(number << 3 | _BYTES) + _to_varint(len(value)) + value
+def _message_classes() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(name="shardkit/orc.proto", package="shardkit.orc", syntax="proto2")
+    _declare(file, "Stripe", start=1, index_bytes=2, data_bytes=3, footer_bytes=4, num_rows=5)
+    _declare(file, "Type", kind=1, subtypes=2, precision=5, scale=6)
+    _declare(file, "Statistics", num_values=1, has_null=10)
+    _declare(file, "Footer", stripes=3, types=4, num_rows=6, statistics=7, encryption=10)
+    lengths = {"footer_bytes": 1, "metadata_bytes": 5, "stripe_statistics_bytes": 7}
+    _declare(file, "PostScript", compression=2, block_bytes=3, magic=8000, **lengths)
+    return declare_messages(file)
 
 
-def _packed(data: bytes) -> Iterator[int]:
-    position = 0
-    while position < len(data):
-        value, position = _varint(data, position)
-        yield value
+_CLASSES = _message_classes()
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < len(data) and shift < 64:
-        byte = data[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-        shift += 7
-    raise ValueError("its footer is damaged")
-
-
-def _to_varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def _number(fields: dict[int, Value], number: int) -> int:
-    value = fields.get(number, 0)
-    if not isinstance(value, int):
-        raise ValueError("its footer is damaged")
-    return value
-
-
-def _as_bytes(value: Value) -> bytes:
-    if not isinstance(value, bytes):
-        raise ValueError("its footer is damaged")
-    return value
+def _parse(name: str, data: bytes) -> Any:
+    try:
+        return _CLASSES[name].FromString(data)
+    except DecodeError as error:
+        raise ValueError("its footer is damaged") from error
 
 
 class _Spliced(SeekableFile):
