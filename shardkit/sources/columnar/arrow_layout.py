@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import BinaryIO, NamedTuple
 
 from shardkit.sources.columnar.arrow_messages import (
     DICTIONARY,
     FILE_MAGIC,
     RECORD_BATCH,
+    SCHEMA,
     Block,
     Message,
     footer_length,
@@ -128,20 +130,8 @@ def stream_messages(stream: ByteStream, max_expansion: int) -> Iterator[bytes]:
         ValueError: If it is damaged, or does not end with the mark that says that it is complete.
         BatchTooLargeError: If a message takes up too much memory.
     """
-    while True:
-        prefix = read_exactly(stream, _PREFIX_BYTES)
-        if not prefix:
-            raise ValueError("it has no end-of-stream mark")
-        start, length = metadata_length(prefix)
-        if length == 0:
-            if len(prefix) > start or read_exactly(stream, 1):
-                raise ValueError("bytes follow the end of the stream")
-            return
-        rest = start + length - len(prefix)
-        metadata = prefix + read_exactly(stream, rest)
-        if len(metadata) < start + length:
-            raise ValueError("it ends within a message")
-        message = parse_message(metadata[start:])
+    while (found := _next_message(partial(read_exactly, stream))) is not None:
+        metadata, message = found
         _check_announced(message)
         body = read_exactly(stream, message.body_bytes) if message.body_bytes else b""
         _check_body(message, body, max_expansion)
@@ -165,24 +155,15 @@ class MessageStream(io.RawIOBase):
         """Returns that it is."""
         return True
 
-    def read(self, num_bytes: int = -1, /) -> bytes:
-        """Returns up to `num_bytes` bytes, fewer only at the end."""
-        parts: list[memoryview] = []
-        missing = num_bytes
-        while missing:
-            if not len(self._piece):
-                piece = next(self._pieces, None)
-                if piece is None:
-                    break
-                self._piece = memoryview(piece)
-                continue
-            part = self._piece[:missing] if missing > 0 else self._piece
-            self._piece = self._piece[len(part) :]
-            parts.append(part)
-            missing -= len(part) if missing > 0 else 0
-        if len(parts) == 1 and isinstance(parts[0].obj, bytes) and len(parts[0]) == len(parts[0].obj):
-            return parts[0].obj
-        return b"".join(parts)
+    def read(self, num_bytes: int, /) -> bytes | memoryview:  # type: ignore[override]
+        """Returns up to `num_bytes` bytes of one piece, none at the end; Arrow never reads across pieces."""
+        while not len(self._piece):
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            self._piece = memoryview(piece)
+        part, self._piece = self._piece[:num_bytes], self._piece[num_bytes:]
+        return part
 
 
 def _check_complete(layout: Layout, end: int) -> None:
@@ -197,34 +178,40 @@ def _check_complete(layout: Layout, end: int) -> None:
 
 
 def _walk(raw: BinaryIO, num_bytes: int) -> Layout | None:
-    blocks: dict[int, list[Block]] = {DICTIONARY: [], RECORD_BATCH: []}
-    schema = None
+    blocks: dict[int, list[Block]] = {SCHEMA: [], DICTIONARY: [], RECORD_BATCH: []}
     position = 0
     while len(blocks[RECORD_BATCH]) <= MAX_WALKED_BATCHES:
         raw.seek(position)
-        prefix = raw.read(_PREFIX_BYTES)
-        if not prefix:
-            raise ValueError("it has no end-of-stream mark")
-        start, length = metadata_length(prefix)
-        if length == 0:
-            if position + start != num_bytes:
-                raise ValueError("bytes follow the end of the stream")
-            if schema is None:
+        found = _next_message(raw.read)
+        if found is None:
+            if not blocks[SCHEMA]:
                 raise ValueError("it has no schema")
-            return Layout(schema, blocks[DICTIONARY], blocks[RECORD_BATCH])
-        raw.seek(position + start)
-        message = parse_message(raw.read(length))
-        block = Block(position, start + length, message.body_bytes)
+            return Layout(blocks[SCHEMA][0], blocks[DICTIONARY], blocks[RECORD_BATCH])
+        metadata, message = found
+        block = Block(position, len(metadata), message.body_bytes)
         position += block.metadata_bytes + block.body_bytes
         if position > num_bytes:
             raise ValueError("it ends within a message")
-        if message.kind in blocks:
-            blocks[message.kind].append(block)
-        elif schema is None:
-            schema = block
-        else:
+        if message.kind not in blocks or (message.kind == SCHEMA and blocks[SCHEMA]):
             raise ValueError("it holds a message of an unknown kind")
+        blocks[message.kind].append(block)
     return None
+
+
+def _next_message(read: Callable[[int], bytes]) -> tuple[bytes, Message] | None:
+    # Returns the metadata of a message with their prefix, and what they announce; None at the end of the stream.
+    prefix = read(_PREFIX_BYTES)
+    if not prefix:
+        raise ValueError("it has no end-of-stream mark")
+    start, length = metadata_length(prefix)
+    if length == 0:
+        if len(prefix) > start or read(1):
+            raise ValueError("bytes follow the end of the stream")
+        return None
+    metadata = prefix + read(max(0, start + length - len(prefix)))
+    if len(metadata) < start + length:
+        raise ValueError("it ends within a message")
+    return metadata, parse_message(metadata[start : start + length])
 
 
 def _read_metadata(raw: BinaryIO, block: Block) -> bytes:

@@ -20,7 +20,7 @@ _MESSAGE_HEADER_TYPE, _MESSAGE_HEADER, _MESSAGE_BODY_LENGTH = 1, 2, 3
 _BATCH_LENGTH, _BATCH_NODES, _BATCH_BUFFERS, _BATCH_COMPRESSION = range(4)
 _DICTIONARY_DATA = 1
 _FOOTER_DICTIONARIES, _FOOTER_BATCHES = 2, 3
-_BLOCK, _NODE, _BUFFER = struct.Struct("<qi4xq"), struct.Struct("<qq"), struct.Struct("<qq")
+_BLOCK, _PAIR = struct.Struct("<qi4xq"), struct.Struct("<qq")
 _TAIL = struct.Struct("<i6s")
 
 
@@ -70,10 +70,10 @@ def parse_message(metadata: bytes) -> Message:
         header = root.table(_MESSAGE_HEADER)
         if kind == DICTIONARY and header is not None:
             header = header.table(_DICTIONARY_DATA)
-        if body_bytes < 0 or (header is None and kind in (DICTIONARY, RECORD_BATCH)):
-            raise ValueError("a message is damaged")
-        if header is None or kind not in (DICTIONARY, RECORD_BATCH):
+        if kind not in (DICTIONARY, RECORD_BATCH) and body_bytes >= 0:
             return Message(kind, body_bytes)
+        if header is None or body_bytes < 0:
+            raise ValueError("a message is damaged")
         return _parse_batch(kind, body_bytes, header)
     except (struct.error, IndexError) as error:
         raise ValueError("the metadata of a message is damaged") from error
@@ -87,15 +87,13 @@ def parse_footer(footer: bytes) -> tuple[list[Block], list[Block]]:
     """
     try:
         root = _Table.root(footer)
-        found = [
-            [Block(*_BLOCK.unpack(item)) for item in root.structs(field, _BLOCK.size)]
-            for field in (_FOOTER_DICTIONARIES, _FOOTER_BATCHES)
-        ]
+        dictionaries = [Block(*item) for item in root.structs(_FOOTER_DICTIONARIES, _BLOCK)]
+        batches = [Block(*item) for item in root.structs(_FOOTER_BATCHES, _BLOCK)]
     except (struct.error, IndexError) as error:
         raise ValueError("the footer is damaged") from error
-    if any(min(block) < 0 for blocks in found for block in blocks):
+    if any(min(block) < 0 for block in (*dictionaries, *batches)):
         raise ValueError("the footer is damaged")
-    return found[0], found[1]
+    return dictionaries, batches
 
 
 def footer_length(tail: bytes) -> int:
@@ -146,12 +144,12 @@ def starts_stream(head: bytes) -> bool:
 
 def _parse_batch(kind: int, body_bytes: int, header: _Table) -> Message:
     num_rows = header.number(_BATCH_LENGTH, "<q")
-    null_counts = tuple(_NODE.unpack(item)[1] for item in header.structs(_BATCH_NODES, _NODE.size))
-    buffers = tuple(_BUFFER.unpack(item) for item in header.structs(_BATCH_BUFFERS, _BUFFER.size))
+    null_counts = tuple(num_nulls for _, num_nulls in header.structs(_BATCH_NODES, _PAIR))
+    buffers = [(offset, length) for offset, length in header.structs(_BATCH_BUFFERS, _PAIR)]
     if num_rows < 0 or any(a < 0 or n < 0 or a + n > body_bytes for a, n in buffers):
         raise ValueError("a message is damaged")
     is_compressed = header.table(_BATCH_COMPRESSION) is not None
-    return Message(kind, body_bytes, num_rows, null_counts, buffers, is_compressed)
+    return Message(kind, body_bytes, num_rows, null_counts, tuple(buffers), is_compressed)
 
 
 class _Table(NamedTuple):
@@ -172,16 +170,15 @@ class _Table(NamedTuple):
         position = self._position_of(field)
         return None if position is None else _Table(self.data, position + _unpack("<I", self.data, position))
 
-    def structs(self, field: int, size: int) -> list[bytes]:
+    def structs(self, field: int, item: struct.Struct) -> list[tuple[int, ...]]:
         position = self._position_of(field)
         if position is None:
             return []
         position += _unpack("<I", self.data, position)
-        count = _unpack("<I", self.data, position)
-        position += 4
-        if position + count * size > len(self.data):
+        stop = position + 4 + _unpack("<I", self.data, position) * item.size
+        if stop > len(self.data):
             raise IndexError
-        return [self.data[position + i * size : position + (i + 1) * size] for i in range(count)]
+        return list(item.iter_unpack(self.data[position + 4 : stop]))
 
     def _position_of(self, field: int) -> int | None:
         vtable = self.position - _unpack("<i", self.data, self.position)
