@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import BinaryIO
 
 
 class SeekableFile(io.RawIOBase):
@@ -40,3 +41,29 @@ class SeekableFile(io.RawIOBase):
             raise ValueError(f"negative position {start + offset}")
         self._position = start + offset
         return self._position
+
+
+class SplicedFile(SeekableFile):
+    """The start of one file, and behind it something else.
+
+    Args:
+        raw: The file, seekable.
+        num_bytes: How much of it is read.
+        rest: What follows.
+    """
+
+    def __init__(self, raw: BinaryIO, num_bytes: int, rest: bytes) -> None:
+        super().__init__(num_bytes + len(rest))
+        self._raw, self._num_raw_bytes, self._rest = raw, num_bytes, rest
+
+    def read(self, num_bytes: int = -1, /) -> bytes:
+        """Returns up to `num_bytes` bytes, all there are if that is negative."""
+        stop = self._num_bytes if num_bytes < 0 else min(self._num_bytes, self._position + num_bytes)
+        data = b""
+        if self._position < min(stop, self._num_raw_bytes):
+            self._raw.seek(self._position)
+            data = self._raw.read(min(stop, self._num_raw_bytes) - self._position)
+        if stop > self._num_raw_bytes:
+            data += self._rest[max(0, self._position - self._num_raw_bytes) : stop - self._num_raw_bytes]
+        self._position += len(data)
+        return data

@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.message import DecodeError
 
 from shardkit.encoding.example import declare_messages
-from shardkit.storage.seekable_file import SeekableFile
+from shardkit.storage.seekable_file import SplicedFile
 
 MAGIC = b"ORC"
 
@@ -110,7 +110,7 @@ def with_stripes(raw: BinaryIO, tail: Tail, start: int, stop: int) -> io.RawIOBa
     post_script.footer_bytes = len(stored)
     post_script.metadata_bytes = post_script.stripe_statistics_bytes = 0
     end = post_script.SerializeToString()
-    return _Spliced(raw, tail.content_bytes, stored + end + bytes([len(end)]))
+    return SplicedFile(raw, tail.content_bytes, stored + end + bytes([len(end)]))
 
 
 def full_columns(tail: Tail) -> list[bool]:
@@ -245,22 +245,3 @@ def _parse(name: str, data: bytes) -> Any:
         return _CLASSES[name].FromString(data)
     except DecodeError as error:
         raise ValueError("its footer is damaged") from error
-
-
-class _Spliced(SeekableFile):
-    """The start of one file, and behind it something else."""
-
-    def __init__(self, raw: BinaryIO, num_bytes: int, rest: bytes) -> None:
-        super().__init__(num_bytes + len(rest))
-        self._raw, self._num_raw_bytes, self._rest = raw, num_bytes, rest
-
-    def read(self, num_bytes: int = -1, /) -> bytes:
-        stop = self._num_bytes if num_bytes < 0 else min(self._num_bytes, self._position + num_bytes)
-        data = b""
-        if self._position < min(stop, self._num_raw_bytes):
-            self._raw.seek(self._position)
-            data = self._raw.read(min(stop, self._num_raw_bytes) - self._position)
-        if stop > self._num_raw_bytes:
-            data += self._rest[max(0, self._position - self._num_raw_bytes) : stop - self._num_raw_bytes]
-        self._position += len(data)
-        return data

@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardkit.sources.columnar.arrow_columns import count_leaves
+from shardkit.storage.seekable_file import SplicedFile
 
 REFUSAL = "Expected all lists to be of size"
 _KEY, _OTHER_KEY = b"ARROW:schema", b"ARROW:unused"
+_TAIL_BYTES = 8
 
 ReadBatches = Callable[[pq.ParquetFile, list[str] | None], Iterator[pa.RecordBatch]]
 
@@ -62,7 +64,9 @@ def open_as_lists(raw: BinaryIO, footer: bytes) -> pq.ParquetFile:
         raw: The file.
         footer: The bytes of its footer.
     """
-    patched = _Patched(raw, footer.replace(_KEY, _OTHER_KEY))
+    start = raw.seek(-len(footer) - _TAIL_BYTES, io.SEEK_END)
+    tail = raw.read()[len(footer) :]
+    patched = SplicedFile(raw, start, footer.replace(_KEY, _OTHER_KEY) + tail)
     return pq.ParquetFile(patched, pre_buffer=False, page_checksum_verification=True)
 
 
@@ -95,33 +99,3 @@ def _joined(lists: pa.RecordBatch, others: pa.RecordBatch | None, schema: pa.Sch
         columns[name] = pa.ExtensionArray.from_storage(type_, fixed) if _storage_of(type_) != type_ else fixed
     fields = [field for field in schema if field.name in columns]
     return pa.RecordBatch.from_arrays([columns[f.name] for f in fields], schema=pa.schema(fields, schema.metadata))
-
-
-class _Patched(io.RawIOBase):
-    """A file with another footer of the same length."""
-
-    def __init__(self, raw: BinaryIO, footer: bytes) -> None:
-        self._raw = raw
-        self._footer = footer
-        self._start = raw.seek(-8 - len(footer), io.SEEK_END)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._raw.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._raw.tell()
-
-    def read(self, size: int = -1) -> bytes:
-        start = self._raw.tell()
-        data = bytearray(self._raw.read(size))
-        first = max(start, self._start)
-        stop = min(start + len(data), self._start + len(self._footer))
-        if first < stop:
-            data[first - start : stop - start] = self._footer[first - self._start : stop - self._start]
-        return bytes(data)
