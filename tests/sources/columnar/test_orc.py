@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from shardkit.sources.columnar.orc_footer import read_tail
 from tests.support.files.source_makers import parts_of, table_of
 
 NUM_ROWS = 3000
+LONG, LIST, UNION = 4, 10, 13  # Kinds of types.
 TABLE = pa.table(
     {
         "i": pa.array(range(NUM_ROWS)),
@@ -107,6 +109,38 @@ def test_a_footer_that_counts_rows_wrongly_is_damage(tmp_path):
     path.write_bytes(raw.replace(count, b"\x30" + bytes([776 & 127 | 128, 776 >> 7])))
     with pytest.raises(DamagedFileError, match="its footer says 776 rows, its stripes 777"):
         read(path)
+
+
+def nest(types, depth: int) -> None:
+    del types[1:]
+    for number in range(1, depth + 1):
+        types.add(kind=LIST).subtypes.append(number + 1)
+    types.add(kind=LONG)
+
+
+def share_children(types) -> None:
+    nest(types, 60)
+    for number in range(1, 60):
+        types[number].kind = UNION
+        types[number].subtypes.append(number + 2)
+
+
+def make_precision_too_large(types) -> None:
+    types[1].precision = 74
+
+
+@pytest.mark.parametrize("edit", [lambda types: nest(types, 100_000), share_children, make_precision_too_large])
+def test_types_that_bring_arrow_down_are_damage(tmp_path, edit):
+    raw = write(tmp_path / "a.orc", pa.table({"a": [1]}), compression="uncompressed").read_bytes()
+    tail = read_tail(io.BytesIO(raw), len(raw))
+    edit(tail.footer.types)
+    footer, post_script = tail.footer.SerializeToString(), tail.post_script
+    post_script.footer_bytes = len(footer)
+    post_script.metadata_bytes = post_script.stripe_statistics_bytes = 0
+    end = post_script.SerializeToString()
+    (tmp_path / "b.orc").write_bytes(raw[: tail.content_bytes] + footer + end + bytes([len(end)]))
+    with pytest.raises(DamagedFileError, match="its types are damaged"):
+        read(tmp_path / "b.orc")
 
 
 def test_bad_rows_are_set_aside_and_all_others_kept(tmp_path):
