@@ -127,6 +127,11 @@ def _has_version(root: str, version: int) -> bool:
     return storage.exists(storage.join(root, manifest_path(version)))
 
 
+def newest_version(url: str | os.PathLike[str]) -> int:
+    """Returns the number of the newest version of a dataset, 0 if there is none."""
+    return max(list_versions(url), default=0)
+
+
 def open_dataset(url: str | os.PathLike[str], version: int | None = None) -> Dataset:
     """Opens a dataset, the newest version unless one is named.
 

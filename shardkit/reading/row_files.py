@@ -49,7 +49,33 @@ def arrow_reader(batches: Iterable[Batch], features: Features) -> pa.RecordBatch
         batches: Of `decodes_text=False`.
         features: Of their columns, in the wanted order.
     """
-    return pa.RecordBatchReader.from_batches(arrow_schema(features), (record_batch(b, features) for b in batches))
+    fields = zip(arrow_schema(features), features, strict=True)
+    schema = pa.schema([field.with_type(_with_shape(field.type, feature)) for field, feature in fields])
+
+    def shaped(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [_nested(column, f) for column, f in zip(batch.columns, features, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, (shaped(record_batch(b, features)) for b in batches))
+
+
+def _with_shape(type_: pa.DataType, feature: Feature) -> pa.DataType:
+    """Returns the type of a column of Arrow whose lists are as the shape of the feature."""
+    if len(feature.shape) < 2:
+        return type_
+    nested = feature.value_type
+    for size in reversed(feature.shape):
+        nested = pa.list_(nested, size)
+    return nested
+
+
+def _nested(column: pa.Array, feature: Feature) -> pa.Array:
+    if len(feature.shape) < 2:
+        return column
+    values = column.values
+    for size in reversed(feature.shape[1:]):
+        values = pa.FixedSizeListArray.from_arrays(values, size)
+    return pa.FixedSizeListArray.from_arrays(values, feature.shape[0], mask=column.is_null())
 
 
 def _head(column: Column, num_rows: int) -> Column:

@@ -113,8 +113,8 @@ class Split(Sequence[dict[str, Any]]):
         """Returns the examples in their stored order as a stream of Arrow, which is read as it is asked for.
 
         Args:
-            columns: Names of features; None takes all. An array of a fixed shape is a list of all its values, a class
-                is its number, `json` is its text.
+            columns: Names of features; None takes all. An array is a list of lists, a class is its number, `json` is
+                its text.
 
         Raises:
             UsageError: If there is no such feature.

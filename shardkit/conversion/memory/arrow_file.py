@@ -16,7 +16,7 @@ class ArrowFile:
     """Writes batches to an Arrow file, and to further ones where the schema changes.
 
     Args:
-        path: Of the file. Files of other schemas are beside it.
+        path: What the names of the files begin with.
 
     Raises:
         OutOfSpaceError: If the disk is full.
@@ -48,7 +48,8 @@ class ArrowFile:
 
     def _open(self, schema: pa.Schema) -> None:
         self.close()
-        path = self._path.with_name(f"{self._path.stem}-{len(self._paths):05d}.arrow")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        path = self._path.with_name(f"{self._path.name}-{len(self._paths):05d}.open")
         self._schema = schema
         self._writer = pa.ipc.new_file(path, schema)
         self._paths.append(path)

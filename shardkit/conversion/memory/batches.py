@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import io
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from shardkit.conversion.memory.values import column_of, plain, size_of
 from shardkit.errors import UsageError
 from shardkit.messages import shown
 
 BATCH_ROWS = 4096
-_BATCH_BYTES = 64 * 2**20
+BATCH_BYTES = 64 * 2**20
+
 _FORMS = (
     "a table or stream of Arrow, a data frame, a dict of columns, an array, or an iterable of dicts (a row each) or of "
     "batches"
 )
+# What pandas calls an index without a name.
+_NO_COLUMN = re.compile(r"__index_level_\d+__")
+_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
@@ -32,12 +37,10 @@ def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
     Raises:
         UsageError: If it is none of these, or its values have no type of Arrow.
     """
-    if hasattr(data, "__arrow_c_stream__"):
-        yield from pa.RecordBatchReader.from_stream(data)
-    elif hasattr(data, "__arrow_c_array__"):
-        yield pa.record_batch(data)
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        yield from map(_usual, _exported(data))
     elif isinstance(data, Mapping):
-        yield from _batches_of_columns({str(name): _plain(column) for name, column in data.items()})
+        yield from _batches_of_columns({str(name): plain(column) for name, column in data.items()})
     elif isinstance(data, np.ndarray):
         yield from _batches_of_columns({"value": data})
     elif hasattr(data, "as_numpy_iterator"):
@@ -50,21 +53,41 @@ def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
         raise UsageError(f"data of type {type(data).__name__} holds no rows", next_step=f"Give paths, {_FORMS}")
 
 
-def batch_of_rows(rows: list[Mapping[str, Any]], schema: pa.Schema | None = None) -> pa.RecordBatch:
+def batch_of_rows(rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> pa.RecordBatch:
     """Returns rows as a batch; a key that a row lacks is null there.
 
     Args:
-        rows: Values by column.
+        rows: From `checked_row`.
         schema: The columns and their types; None takes those of the values.
 
     Raises:
         UsageError: If the values of a column go together in no type of Arrow, or not in that of the schema.
     """
-    names = dict.fromkeys(str(name) for row in rows for name in row)
+    names = dict.fromkeys(name for row in rows for name in row)
     types = dict.fromkeys(names) if schema is None else {field.name: field.type for field in schema}
     _check_names(names, types)
-    found = {name: _column(name, [row.get(name) for row in rows], type_) for name, type_ in types.items()}
+    found = {name: column_of(name, [row.get(name) for row in rows], type_) for name, type_ in types.items()}
     return pa.RecordBatch.from_pydict(found)
+
+
+def checked_row(row: Any) -> dict[str, Any]:
+    """Returns a row with its values as they are now, whatever becomes of the caller's arrays.
+
+    Raises:
+        UsageError: If it is no dict.
+    """
+    if not isinstance(row, Mapping):
+        raise UsageError(
+            f"a row is of type {type(row).__name__}, and not a dict",
+            next_step="Give rows as dicts of columns, such as {'text': 'a', 'label': 1}",
+        )
+    values = {str(name): plain(value) for name, value in row.items()}
+    return {n: v.copy() if isinstance(v, np.ndarray | list | dict) else v for n, v in values.items()}
+
+
+def size_of_row(row: Mapping[str, Any]) -> int:
+    """Returns about how many bytes the values of a row have."""
+    return sum(map(size_of, row.values()))
 
 
 def with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -81,7 +104,7 @@ def with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             continue
         try:
             columns.append(batch.column(field.name).cast(field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        except pa.ArrowException as error:
             raise UsageError(
                 f"a value of column {shown(field.name)} does not fit {field.type}",
                 why=str(error).partition("\n")[0],
@@ -99,39 +122,67 @@ def _check_names(names: Iterable[str], known: Iterable[str]) -> None:
         )
 
 
+def _exported(data: Any) -> Iterator[pa.RecordBatch]:
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            yield from pa.RecordBatchReader.from_stream(data)
+        else:
+            yield pa.record_batch(data)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise UsageError(
+            f"rows of type {type(data).__name__} cannot be read",
+            why=str(error).partition("\n")[0],
+            next_step="Give every column another name, values of one type, and rows with columns",
+        ) from error
+
+
+def _usual(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns a batch without the types that Arrow files cannot hold from batch to batch."""
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if not _NO_COLUMN.fullmatch(name):
+            if pa.types.is_dictionary(column.type):
+                column = pa.DictionaryArray.from_arrays(column.indices, _without_view(column.dictionary))
+                column = column.dictionary_decode()
+            columns[name] = _without_view(column)
+    return pa.RecordBatch.from_pydict(columns, metadata=batch.schema.metadata)
+
+
+def _without_view(column: pa.Array) -> pa.Array:
+    return column.cast(_VIEWS.get(column.type, column.type))
+
+
 def _batches_of_items(items: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-    for is_rows, group in itertools.groupby(items, lambda item: isinstance(item, Mapping)):
-        if is_rows:
-            yield from map(batch_of_rows, _in_groups(group))
+    for is_batch, group in itertools.groupby(items, _is_batch):
+        if not is_batch:
+            yield from map(batch_of_rows, _in_groups(map(checked_row, group)))
             continue
         for item in group:
-            if not hasattr(item, "__arrow_c_array__") and not hasattr(item, "__arrow_c_stream__"):
-                raise UsageError(
-                    f"a row is of type {type(item).__name__}, and not a dict",
-                    next_step="Give rows as dicts of columns, such as {'text': 'a', 'label': 1}",
-                )
             yield from batches_of(item)
 
 
-def _in_groups(rows: Iterable[Any]) -> Iterator[list[Any]]:
+def _is_batch(item: Any) -> bool:
+    return hasattr(item, "__arrow_c_array__") or hasattr(item, "__arrow_c_stream__")
+
+
+def _in_groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """Yields rows by the thousands, fewer where they hold many bytes."""
     group: list[Any] = []
     num_bytes = 0
     for row in rows:
         group.append(row)
-        num_bytes += sum(_size_of(value) for value in row.values())
-        if len(group) == BATCH_ROWS or num_bytes >= _BATCH_BYTES:
+        num_bytes += size_of_row(row)
+        if len(group) == BATCH_ROWS or num_bytes >= BATCH_BYTES:
             yield group
             group, num_bytes = [], 0
     if group:
         yield group
 
 
-def _size_of(value: Any) -> int:
-    return len(value) if isinstance(value, bytes | str) else int(getattr(value, "nbytes", 8))
-
-
 def _batches_of_columns(columns: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+    for name, column in columns.items():
+        if not hasattr(column, "__len__") or isinstance(column, str | bytes):
+            raise UsageError(f"column {shown(name)} is one value", next_step="Give a list or an array for each column")
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         described = ", ".join(f"{shown(name)} {length:,}" for name, length in lengths.items())
@@ -139,45 +190,4 @@ def _batches_of_columns(columns: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     num_rows = next(iter(lengths.values()), 0)
     for start in range(0, num_rows, BATCH_ROWS):
         parts = {name: column[start : start + BATCH_ROWS] for name, column in columns.items()}
-        yield pa.RecordBatch.from_pydict({name: _column(name, part) for name, part in parts.items()})
-
-
-def _column(name: str, values: Any, type_: pa.DataType | None = None) -> pa.Array:
-    try:
-        if isinstance(values, list):
-            values = _stacked(list(map(_plain, values)))
-        if not isinstance(values, np.ndarray) or values.ndim < 2 or type_ is not None:
-            return pa.array(list(values) if isinstance(values, np.ndarray) and values.ndim > 1 else values, type_)
-        array = pa.array(np.ascontiguousarray(values).reshape(-1))
-        for size in reversed(values.shape[1:]):
-            array = pa.FixedSizeListArray.from_arrays(array, size)
-        return array
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-        raise UsageError(
-            f"the values of column {shown(name)} have no common type",
-            why=str(error).partition("\n")[0],
-            next_step="Give values of one kind, or leave the column out",
-        ) from error
-
-
-def _stacked(values: list[Any]) -> Any:
-    """Returns arrays of one shape as one array, and other values as they are."""
-    are_arrays = all(isinstance(value, np.ndarray) for value in values)
-    if are_arrays and len({(value.shape, value.dtype) for value in values}) == 1:
-        return np.stack(values)
-    return [value.tolist() if isinstance(value, np.ndarray) and value.ndim > 1 else value for value in values]
-
-
-def _plain(value: Any) -> Any:
-    """Returns a value as Arrow takes it: tensors and images are arrays and bytes."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-    if hasattr(value, "numpy") and not isinstance(value, np.ndarray):
-        value = value.numpy()
-    if isinstance(value, np.ndarray):
-        return value.item() if value.ndim == 0 else value
-    if hasattr(value, "save") and hasattr(value, "getbands"):
-        encoded = io.BytesIO()
-        value.save(encoded, "PNG")
-        return encoded.getvalue()
-    return value
+        yield pa.RecordBatch.from_pydict({name: column_of(name, part) for name, part in parts.items()})

@@ -12,6 +12,7 @@ from shardkit.errors import UsageError, suggest
 from shardkit.options import OptionField, Size
 from shardkit.units import parse_size
 
+MAX_WORKERS = 1024
 # Of the command alone: they say which engine runs, or what is shown.
 _OF_THE_COMMAND = frozenset({
     "dry_run", "engine_option", "max_memory", "project", "recipe", "region", "runner", "temp_location", "workers",
@@ -40,12 +41,38 @@ def request_of(options: Mapping[str, Any], inputs: tuple[str, ...], destination:
     return parse_request(typed, inputs, destination)
 
 
+def checked_destination(destination: Any) -> str:
+    """Returns where a dataset goes, as text.
+
+    Raises:
+        UsageError: If it is no path or URL.
+    """
+    if not isinstance(destination, str | os.PathLike) or not os.fspath(destination):
+        raise UsageError(f"the destination {destination!r} is no path or URL", next_step="Name a folder")
+    return str(os.fspath(destination))
+
+
+def checked_workers(workers: Any) -> int | None:
+    """Returns a number of workers, None for that which the data decides.
+
+    Raises:
+        UsageError: If it is no number from 1 to `MAX_WORKERS`.
+    """
+    if workers is not None and (type(workers) is not int or not 1 <= workers <= MAX_WORKERS):
+        raise UsageError(f"workers is 1 to {MAX_WORKERS}, and not {workers!r}", next_step="Give another number")
+    return workers
+
+
 def _keyword(field: OptionField) -> str:
     return field.key.replace("-", "_")
 
 
 def _typed(field: OptionField, value: Any) -> Any:
     """Returns a value as the command line has it."""
+    if not isinstance(value, str | int | float | os.PathLike | Mapping | list | tuple):
+        raise UsageError(
+            f"{_keyword(field)} cannot be of type {type(value).__name__}", next_step="Give text, numbers or a list"
+        )
     if field.is_flag:
         if not isinstance(value, bool):
             raise UsageError(f"{_keyword(field)} is True or False, and not {value!r}", next_step="Give one of these")
@@ -53,7 +80,8 @@ def _typed(field: OptionField, value: Any) -> Any:
     if isinstance(value, Mapping):
         value = [f"{name}={part}" for name, part in value.items()]
     if field.is_repeated:
-        return tuple(map(os.fspath, value if isinstance(value, list | tuple) else [value]))
+        parts = value if isinstance(value, list | tuple) else [value]
+        return tuple(str(os.fspath(part)) if isinstance(part, os.PathLike) else str(part) for part in parts)
     if isinstance(field.option.form, Size):
         return parse_size(str(value))
     if isinstance(value, list | tuple):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,10 +18,19 @@ import xxhash
 
 from shardkit.conversion.inputs.database_rows import ROWS_FOLDER
 from shardkit.conversion.memory.arrow_file import ArrowFile, unite_files
-from shardkit.conversion.memory.batches import BATCH_ROWS, batch_of_rows, batches_of, with_schema
-from shardkit.conversion.memory.keywords import request_of
+from shardkit.conversion.memory.batches import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    batch_of_rows,
+    batches_of,
+    checked_row,
+    size_of_row,
+    with_schema,
+)
+from shardkit.conversion.memory.keywords import checked_destination, checked_workers, request_of
 from shardkit.conversion.plan import work_roots
 from shardkit.conversion.run.convert import convert as run_request
+from shardkit.dataset.open import newest_version
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
 from shardkit.storage import files as storage
@@ -29,12 +40,11 @@ _READ_BYTES = 1 << 20
 
 def convert(data: Any, destination: str | os.PathLike[str], *, workers: int | None = None, **options: Any) -> None:
     """Makes a dataset of paths, as the command does, or of rows that the program holds; see `shardkit.convert`."""
-    place = os.fspath(destination)
     paths = _paths(data)
     if paths is not None:
-        run_request(request_of(options, paths, place), workers)
+        run_request(request_of(options, paths, checked_destination(destination)), checked_workers(workers))
         return
-    with Writer(place, workers=workers, **options) as writer:
+    with Writer(destination, workers=workers, **options) as writer:
         for batch in batches_of(data):
             writer.write_batch(batch)
 
@@ -45,8 +55,8 @@ class Writer:
         with shardkit.Writer("out/people", split={"train": 0.9, "test": 0.1}) as writer:
             writer.write({"name": "Ada", "age": 36})
 
-    Nothing can be read at the destination before. Rows go to a file some thousands at a time. Several processes write
-    parts of one dataset through writers with the same `spool`; one of them commits all.
+    Nothing can be read at the destination before. Rows go to a file some thousands at a time. With a `spool`, several
+    processes write parts of one dataset, each through a writer of its own; one of these commits all.
 
     Args:
         destination: Of the dataset.
@@ -71,32 +81,37 @@ class Writer:
     ) -> None:
         if "format" in options:
             raise UsageError("rows have no format", next_step="Leave format out")
-        self._destination, self._workers, self._options = os.fspath(destination), workers, options
+        # The program may change its folder before the end.
+        self._destination = storage.normalize(checked_destination(destination))
+        self._workers, self._options, self._features = checked_workers(workers), options, features
         request = request_of(options, ("rows",), self._destination)
-        work_root, _ = work_roots(storage.normalize(request.destination), request.work_dir)
-        self._folder = Path(spool) if spool is not None else storage.local_path(work_root) / ROWS_FOLDER
-        self._prefix = "" if spool is not None else f"{secrets.token_hex(8)}-"
-        self._features = features
+        work_root, _ = work_roots(self._destination, request.work_dir)
+        self._is_shared = spool is not None
+        self._folder = Path(spool).absolute() if spool is not None else storage.local_path(work_root) / ROWS_FOLDER
+        self._prefix = "" if self._is_shared else f"{secrets.token_hex(8)}-"
         self._own: Part | None = None
+        self._is_closed = False
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Takes in a row: values by column.
 
         Raises:
-            UsageError: If the values of a column have no common type.
+            UsageError: If the values of a column have no common type, or the writer has a `spool` or is closed.
             OutOfSpaceError: If the disk is full.
         """
         self._own_part().write(row)
 
     def write_batch(self, batch: Any) -> None:
-        """Takes in several rows: a batch or table of Arrow, a data frame, or a dict of columns."""
+        """Takes in several rows: a batch or table of Arrow, a data frame, a dict of columns, or dicts."""
         self._own_part().write_batch(batch)
 
     def part(self, index: int) -> Part:
-        """Returns a part of the rows, to be written in a `with` block by any process; parts follow each other.
+        """Returns a part of the rows, to be written in a `with` block by any process; parts follow each other by index.
 
         A part that is written again takes the place of the one before.
         """
+        if type(index) is not int or index < 0:
+            raise UsageError(f"a part is a whole number from 0, and not {index!r}", next_step="Number the parts")
         schema = None if self._features is None else arrow_schema(self._features)
         return Part(self._folder, f"{self._prefix}part-{index:05d}", schema)
 
@@ -104,37 +119,29 @@ class Writer:
         """Makes the dataset of all parts that are whole, and removes them.
 
         Raises:
-            ShardkitError: What `shardkit convert` ends with; the dataset is then as it was.
+            ShardkitError: What `shardkit convert` ends with; dataset and parts are then as they were.
         """
+        self._check_open()
         if self._own is not None:
             self._own.close()
             self._own = None
-        paths = sorted(self._folder.glob(f"{self._prefix}part-*.arrow"))
-        if len({pa.ipc.open_file(path).schema for path in paths}) > 1:
-            united = self._folder / f"{self._prefix}part-united.arrow"
-            unite_files(paths, united)
-            paths = [united]
-        if not paths:
-            raise UsageError(
-                "there are no rows", state="Nothing was committed", next_step="Write some, or make no dataset"
-            )
-        named = [path.rename(self._folder / f"rows-{i:05d}-{_digest(path)}.arrow") for i, path in enumerate(paths)]
-        options = {**self._options, "format": "arrow"}
-        declared = self._folder / f"{self._prefix}features.json"
-        try:
-            if self._features is not None:
-                declared.write_bytes(msgspec.json.encode({"features": {f.name: _declared(f) for f in self._features}}))
-                options["schema"] = declared
-            run_request(request_of(options, tuple(map(str, named)), self._destination), self._workers)
-        finally:
-            self._remove([*named, declared])
+        with storage.translate_os_errors(self._folder):
+            parts = sorted(self._folder.glob(f"{self._prefix}part-*.arrow"), key=_number_of)
+            if not parts:
+                raise UsageError(
+                    "there are no rows", state="Nothing was committed", next_step="Write some, or make no dataset"
+                )
+            self._convert(parts)
+        self._remove(parts)
+        self._is_closed = True
 
     def close(self) -> None:
-        """Removes the rows that were written; the dataset stays as it is."""
+        """Removes the rows that were written here and not committed, but for parts in a `spool`."""
+        self._is_closed = True
         if self._own is not None:
             self._own.discard()
             self._own = None
-        self._remove(list(self._folder.glob(f"{self._prefix}part-*")))
+        self._remove([] if self._is_shared else list(self._folder.glob(f"{self._prefix}*")))
 
     def __enter__(self) -> Self:
         return self
@@ -148,10 +155,41 @@ class Writer:
         finally:
             self.close()
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError("the writer is closed", next_step="Make another one for further rows")
+
     def _own_part(self) -> Part:
+        self._check_open()
+        if self._is_shared:
+            raise UsageError("rows of a writer with a spool go to parts", next_step="Write to writer.part(0)")
         if self._own is None:
             self._own = self.part(0)
         return self._own
+
+    def _convert(self, parts: Sequence[Path]) -> None:
+        """Converts links to the parts: their names and sizes name the dataset, and must tell other rows from these."""
+        # Rows that are appended twice are there twice.
+        version = f"v{newest_version(self._destination) + 1}-" if self._options.get("append") else ""
+        made: list[Path] = []
+        try:
+            if len({pa.ipc.open_file(path).schema for path in parts}) > 1:
+                made.append(self._folder / f"{self._prefix}united.arrow")
+                unite_files(parts, made[0])
+                parts = made[:1]
+            named = [self._folder / f"rows-{version}{i:05d}-{_digest(path)}.arrow" for i, path in enumerate(parts)]
+            for path, name in zip(parts, named, strict=True):
+                made.append(name)
+                _link(path, name)
+            options = {**self._options, "format": "arrow"}
+            if self._features is not None:
+                made.append(self._folder / f"{self._prefix}features.json")
+                made[-1].write_bytes(msgspec.json.encode({"features": {f.name: _declared(f) for f in self._features}}))
+                options["schema"] = made[-1]
+            request = request_of(options, tuple(map(str, named)), self._destination)
+            run_request(request, self._workers, can_go_on=False)
+        finally:
+            self._remove(made)
 
     def _remove(self, paths: Sequence[Path]) -> None:
         for path in paths:
@@ -164,7 +202,7 @@ class Writer:
 
 
 class Part:
-    """Some of the rows of a writer, visible to it once the part is closed.
+    """Some of the rows of a writer, which it has once the part is closed.
 
     Args:
         folder: Of the files.
@@ -173,35 +211,43 @@ class Part:
     """
 
     def __init__(self, folder: Path, name: str, schema: pa.Schema | None) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._target = folder / f"{name}.arrow"
         # Two processes may write one part, where the first seems lost.
         self._file = ArrowFile(folder / f"{name}.{secrets.token_hex(4)}")
         self._schema = schema
-        self._rows: list[Mapping[str, Any]] = []
+        self._rows: list[dict[str, Any]] = []
+        self._num_bytes = 0
+        # Programs write from several threads.
+        self._lock = threading.RLock()
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Takes in a row: values by column."""
-        self._rows.append(row)
-        if len(self._rows) >= BATCH_ROWS:
-            self._flush()
+        checked = checked_row(row)
+        with self._lock:
+            self._rows.append(checked)
+            self._num_bytes += size_of_row(checked)
+            if len(self._rows) >= BATCH_ROWS or self._num_bytes >= BATCH_BYTES:
+                self._flush()
 
     def write_batch(self, batch: Any) -> None:
         """Takes in several rows."""
-        self._flush()
-        for part in batches_of(batch):
-            self._file.write(part if self._schema is None else with_schema(part, self._schema))
+        with self._lock:
+            self._flush()
+            for part in batches_of(batch):
+                self._file.write(part if self._schema is None else with_schema(part, self._schema))
 
     def close(self) -> None:
         """Ends the part."""
-        self._flush()
-        if paths := self._file.close():
-            unite_files(paths, self._target)
+        with self._lock:
+            self._flush()
+            if paths := self._file.close():
+                unite_files(paths, self._target)
 
     def discard(self) -> None:
         """Removes the part."""
-        for path in self._file.close():
-            path.unlink(missing_ok=True)
+        with self._lock:
+            for path in self._file.close():
+                path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
@@ -216,8 +262,9 @@ class Part:
 
     def _flush(self) -> None:
         if self._rows:
-            rows, self._rows = self._rows, []
-            self._file.write(batch_of_rows(rows, self._schema))
+            # Rows of which one does not fit stay, and with them the error: none is lost in silence.
+            self._file.write(batch_of_rows(self._rows, self._schema))
+            self._rows, self._num_bytes = [], 0
 
 
 def _paths(data: Any) -> tuple[str, ...] | None:
@@ -234,6 +281,19 @@ def _declared(feature: Feature) -> dict[str, Any]:
     said = {name: getattr(feature, name) for name in ("dtype", "vocabulary", "nullable", "media_type", "timezone")}
     said["shape"] = ["*" if size is None else size for size in feature.shape] or None
     return {name: value for name, value in said.items() if value is not None}
+
+
+def _link(path: Path, name: Path) -> None:
+    name.unlink(missing_ok=True)
+    try:
+        name.hardlink_to(path)
+    except OSError:
+        # Some file systems have no such links.
+        shutil.copyfile(path, name)
+
+
+def _number_of(part: Path) -> int:
+    return int(part.stem.rpartition("-")[2])
 
 
 def _digest(path: Path) -> str:

@@ -20,12 +20,13 @@ from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.errors import BadInputError, ConflictError, NarrowTypesError, ShardkitError, UsageError
 
 
-def convert(request: ConvertRequest, num_workers: int | None = None) -> None:
+def convert(request: ConvertRequest, num_workers: int | None = None, *, can_go_on: bool = True) -> None:
     """Makes the dataset that a request asks for, by the local engine.
 
     Args:
         request: What is asked for.
         num_workers: Pieces of work at the same time; None lets the inputs decide.
+        can_go_on: Whether the same request may be made again, to go on where this one was interrupted.
 
     Raises:
         ShardkitError: With the state of the destination.
@@ -38,13 +39,13 @@ def convert(request: ConvertRequest, num_workers: int | None = None) -> None:
         remove_work_folder(prepared.plan)
         return
     try:
-        _run(prepared, num_workers)
+        _run(prepared, num_workers, can_go_on=can_go_on)
     except NarrowTypesError as error:
         if not prepared.plan.inferred:
             raise
         with explained(request):
             prepared = with_all_types(prepared, request, error)
-        _run(prepared, num_workers)
+        _run(prepared, num_workers, can_go_on=can_go_on)
 
 
 def run_prepared(prepared: Prepared, run: Callable[[str], None], *, keeps_folder_of_others: bool = False) -> None:
@@ -89,11 +90,16 @@ def _prepared(request: ConvertRequest) -> Prepared:
             return prepare(of_all_rows(request))
 
 
-def _run(prepared: Prepared, num_workers: int | None) -> None:
+def _run(prepared: Prepared, num_workers: int | None, *, can_go_on: bool) -> None:
     plan = prepared.plan
     with explained_run(plan):
         check_folder(plan)
         with work_folder(plan):
             number = num_workers or default_workers(plan)
-            run_prepared(prepared, lambda plan_path: run_local(plan_path, number, lambda error: None))
+            try:
+                run_prepared(prepared, lambda plan_path: run_local(plan_path, number, lambda error: None))
+            except BaseException:
+                if not can_go_on:
+                    remove_work_folder(plan)
+                raise
             remove_work_folder(plan)

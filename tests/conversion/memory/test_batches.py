@@ -1,5 +1,6 @@
 """Rows that a program holds become Arrow batches with the types of the values."""
 
+import datetime
 import io
 
 import numpy as np
@@ -98,3 +99,50 @@ def test_what_is_no_rows_is_refused(data, said):
     with pytest.raises(UsageError) as caught:
         rows_of(data)
     assert said in str(caught.value)
+
+
+def test_rows_of_libraries_with_types_of_their_own():
+    polars, pandas = pytest.importorskip("polars"), pytest.importorskip("pandas")
+    frames = [pandas.DataFrame({"c": pandas.Categorical([c])}, index=[c]) for c in "xy"]
+    expected = [{"c": "x"}, {"c": "y"}]
+    assert (
+        rows_of(frames)
+        == rows_of(polars.DataFrame({"c": polars.Series(["x", "y"], dtype=polars.Categorical)}))
+        == expected
+    )
+    chunks = pa.chunked_array([pa.array(["x"]).dictionary_encode(), pa.array(["y"]).dictionary_encode()])
+    assert rows_of(pa.table({"c": chunks})) == expected
+
+
+def test_values_lose_nothing():
+    noon, day = datetime.datetime(2020, 1, 2, 12), datetime.date(2020, 1, 1)
+    assert rows_of([{"t": day}, {"t": noon}]) == [{"t": datetime.datetime(2020, 1, 1)}, {"t": noon}]
+    assert rows_of([{"x": 2**63 + 1}, {"x": None}]) == [{"x": 2**63 + 1}, {"x": None}]
+    assert rows_of([{0: 1, 1: "a"}]) == [{"0": 1, "1": "a"}]
+    (batch,) = batches_of([{"v": np.ones((2, 2), np.float32)}, {"v": None}])
+    assert batch.schema.field("v").type == pa.list_(pa.list_(pa.float32(), 2), 2)
+    assert batch.to_pylist() == [{"v": [[1, 1], [1, 1]]}, {"v": None}]
+    times = rows_of([{"t": np.datetime64("2020-01-01T00:00:00.000000001")}])
+    assert times[0]["t"].value == 1_577_836_800_000_000_001
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)],
+        ["\ud800"],
+        [2**70],
+        [np.datetime64("2020-01-01"), None],
+        [b"x", 1.5],
+    ],
+    ids=["zones", "surrogate", "large", "numpy dates", "kinds"],
+)
+def test_values_that_would_lose_something_are_refused(values):
+    with pytest.raises(UsageError, match="'x' have no common type"):
+        rows_of([{"x": value} for value in values])
+
+
+@pytest.mark.parametrize("data", [{"s": 3}, {"s": np.array(3)}, {"s": "text"}, pa.array([1, 2, 3])])
+def test_data_without_columns_is_refused(data):
+    with pytest.raises(UsageError):
+        rows_of(data)

@@ -5,6 +5,7 @@ import multiprocessing
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -151,3 +152,113 @@ def test_errors_say_what_and_leave_the_dataset_as_it_was(tmp_path):
         shardkit.convert(tmp_path / "bad.csv", tmp_path / "bad")
     assert rows_in(tmp_path / "out") == [{"x": 1}]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.csv", "out"]
+
+
+def test_rows_are_as_they_were_when_they_were_written(tmp_path):
+    row, vector = {}, np.zeros(2)
+    with shardkit.Writer(tmp_path / "out", shuffle=False) as writer:
+        for i in range(3):
+            row["i"], row["v"] = i, vector
+            vector[:] = i
+            writer.write(row)
+    assert [(row["i"], list(row["v"])) for row in rows_in(tmp_path / "out")] == [(i, [i, i]) for i in range(3)]
+
+
+def test_a_row_that_does_not_fit_is_an_error_until_the_end(tmp_path):
+    writer = shardkit.Writer(tmp_path / "out")
+    for i in range(5_000):
+        writer.write({"a": i})
+    writer.write({"a": "x"})
+    for _ in range(2):
+        with pytest.raises(UsageError, match="'a' have no common type"):
+            writer.commit()
+    writer.close()
+    assert list(tmp_path.iterdir()) == []
+    for call in (writer.commit, lambda: writer.write({"a": 1}), lambda: writer.write_batch({"a": [1]})):
+        with pytest.raises(UsageError, match="the writer is closed"):
+            call()
+
+
+def test_a_commit_that_fails_keeps_the_parts(tmp_path):
+    spool, destination = tmp_path / "spool", tmp_path / "out"
+    write_part(spool, destination, 0, [{"i": 1}])
+    shardkit.convert([{"i": 0}], destination)
+    writer = shardkit.Writer(destination, spool=spool)
+    with pytest.raises(ConflictError):
+        writer.commit()
+    writer.close()
+    assert [p.name for p in spool.iterdir()] == ["part-00000.arrow"]
+    shardkit.Writer(destination, spool=spool, append=True).commit()
+    assert sorted(row["i"] for row in rows_in(destination)) == [0, 1]
+
+
+def test_parts_are_numbered_and_whole(tmp_path):
+    spool, destination = tmp_path / "spool", tmp_path / "out"
+    for index in (100_000, 99_999, 7):
+        write_part(spool, destination, index, [{"i": index}])
+    writer = shardkit.Writer(destination, spool=spool, shuffle=False)
+    unfinished = writer.part(3)
+    unfinished.write_batch({"i": [-1]})
+    first, second = writer.part(8), writer.part(8)
+    for part in (first, second):
+        part.write({"i": 8})
+    first.close()
+    second.close()
+    for wrong in (-1, 1.5, "0"):
+        with pytest.raises(UsageError, match="a part is a whole number"):
+            writer.part(wrong)
+    with pytest.raises(UsageError, match="go to parts"):
+        writer.write({"i": 1})
+    writer.commit()
+    assert [row["i"] for row in rows_in(destination)] == [7, 8, 99_999, 100_000]
+    unfinished.discard()
+
+
+def test_two_writers_of_one_destination_do_not_disturb_each_other(tmp_path):
+    first, second = shardkit.Writer(tmp_path / "out"), shardkit.Writer(tmp_path / "out")
+    first.write({"a": 1})
+    second.write({"a": 2})
+    first.commit()
+    with pytest.raises(ConflictError):
+        second.commit()
+    second.close()
+    assert rows_in(tmp_path / "out") == [{"a": 1}]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["data", "manifests"]
+
+
+def test_threads_write_to_one_writer(tmp_path):
+    with shardkit.Writer(tmp_path / "out") as writer, ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda i: writer.write({"i": i}), range(20_000)))
+    assert sorted(row["i"] for row in rows_in(tmp_path / "out")) == list(range(20_000))
+
+
+def test_equal_rows_are_appended_again(tmp_path):
+    for append in (False, True, True):
+        shardkit.convert([{"a": 7}], tmp_path / "out", append=append)
+    assert rows_in(tmp_path / "out") == [{"a": 7}] * 3
+
+
+def test_a_destination_is_where_it_was_named(tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    with shardkit.Writer("out") as writer:
+        writer.write({"a": 1})
+        monkeypatch.chdir(tmp_path)
+    assert rows_in(tmp_path / "there" / "out") == [{"a": 1}]
+    for wrong in ("", None, 5):
+        with pytest.raises(UsageError, match="no path or URL"):
+            shardkit.convert([{"a": 1}], wrong)
+    for workers in (0, -1, "x", 10**6):
+        with pytest.raises(UsageError, match="workers is 1 to"):
+            shardkit.convert([{"a": 1}], "other", workers=workers)
+
+
+def test_what_was_interrupted_leaves_no_rows(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shardkit.conversion.run.convert.run_local", interrupt)
+    with contextlib.suppress(KeyboardInterrupt):
+        shardkit.convert({"x": range(10_000)}, tmp_path / "out")
+    assert list(tmp_path.rglob("*.arrow")) == []
+    assert list_versions(str(tmp_path / "out")) == []

@@ -184,7 +184,8 @@ def _filter_records(data: bytes) -> None:
     with contextlib.suppress(*RECORD_ERRORS):
         CsvParser(dialect, features, ("NA",), 100).parse(content)
         return
-    parse_good_records(TextBlock(memoryview(content), 0, True), content, dialect, features, ("NA",), 100)
+    options = SourceOptions(null_values=("NA",), max_field_bytes=100)
+    parse_good_records(TextBlock(memoryview(content), 0, True), content, dialect, features, options)
 
 
 def source_targets(folder: str) -> list[Target]:
