@@ -1,1 +1,1 @@
-"""How fast a dataset is read, where the time goes, and how many accelerators that feeds."""
+"""How fast a dataset is read, and where the time goes."""

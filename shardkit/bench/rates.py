@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import re
 import statistics
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-# Yields a batch after the other, without end. Closing it ends all that reads.
+from shardkit.units import KiB
+
+# Yields batches without end; closing it ends the reader's threads. `Open` opens the dataset and begins to read.
 Batches = Generator[object, None, None]
 Open = Callable[[], Batches]
 
-WARM_UP_SHARE = 0.3
-
-
-class Contender(NamedTuple):
-    """One way to read.
-
-    Attributes:
-        name: For messages.
-        open: Opens the dataset and begins to read.
-    """
-
-    name: str
-    open: Open
+_WARM_UP_SHARE = 0.3
 
 
 class Window(NamedTuple):
-    """What one measurement saw.
-
-    Attributes:
-        first_batch_s: From opening the dataset to the first batch.
-        num_batches: That were given in the time that is measured.
-        wall_s: The time that is measured.
-        cpu_s: CPU time of all threads in it.
-    """
+    """One measurement: the time to the first batch, then batches, wall time and CPU time of all threads."""
 
     first_batch_s: float
     num_batches: int
@@ -49,14 +34,7 @@ class Window(NamedTuple):
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
     """How fast one way to read is; medians over the rounds.
 
-    Attributes:
-        examples_per_s: Per second of wall time.
-        examples_per_cpu_s: Per second of CPU time, of all threads.
-        record_mb_per_s: MB (10^6 bytes) of framed records per second.
-        record_mb_per_cpu_s: The same per second of CPU time.
-        stored_mb_per_s: MB of the shards' files per second.
-        stored_mb_per_cpu_s: The same per second of CPU time.
-        first_batch_s: From opening the dataset to the first batch.
+    A MB is 10^6 bytes: of framed records, or stored in the shards' files. CPU time is that of all threads.
     """
 
     examples_per_s: float
@@ -69,13 +47,13 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(open_batches: Open, seconds: float) -> Window:
-    """Returns the rates of about so many seconds, after the first batch and a warm-up."""
+    """Returns a measurement of about so many seconds, after the first batch and a warm-up."""
     opened = time.perf_counter()
     with closing(open_batches()) as batches:
         next(batches)
         first_batch_s = time.perf_counter() - opened
         # Batches in queues were read before the measured time, so the warm-up uses them up.
-        _run(batches, seconds * WARM_UP_SHARE)
+        _run(batches, seconds * _WARM_UP_SHARE)
         cpu, wall = time.process_time(), time.perf_counter()
         num_batches = _run(batches, seconds)
         wall_s, cpu_s = time.perf_counter() - wall, time.process_time() - cpu
@@ -83,22 +61,23 @@ def measure(open_batches: Open, seconds: float) -> Window:
 
 
 def take_turns(
-    contenders: Sequence[Contender], *, num_rounds: int, seconds: float, tell: Callable[[str], None]
+    readers: Mapping[str, Open], *, num_rounds: int, seconds: float, tell: Callable[[str], None]
 ) -> dict[str, list[Window]]:
-    """Returns the measurements of each contender, by its name.
+    """Returns the measurements of each reader by its name; the first one changes from round to round.
 
     Args:
-        contenders: They take turns; the first one changes from round to round.
+        readers: By name.
         num_rounds: Measurements of each.
         seconds: Of one measurement.
         tell: Called with a sentence about the progress.
     """
-    found: dict[str, list[Window]] = {c.name: [] for c in contenders}
+    found: dict[str, list[Window]] = {name: [] for name in readers}
+    names = list(readers)
     for number in range(num_rounds):
-        shift = number % len(contenders)
-        for contender in (*contenders[shift:], *contenders[:shift]):
-            tell(f"round {number + 1} of {num_rounds}: {contender.name}")
-            found[contender.name].append(measure(contender.open, seconds))
+        shift = number % len(names)
+        for name in (*names[shift:], *names[:shift]):
+            tell(f"round {number + 1} of {num_rounds}: {name}")
+            found[name].append(measure(readers[name], seconds))
     return found
 
 
@@ -122,6 +101,29 @@ def summarize(windows: Sequence[Window], *, batch_size: int, record_bytes: float
         stored_mb_per_cpu_s=per_cpu_s * stored_bytes / 1e6,
         first_batch_s=statistics.median(w.first_batch_s for w in windows),
     )
+
+
+class PeakMemory:
+    """The most memory that this process takes from now on, beyond the memory that it takes now."""
+
+    def __init__(self) -> None:
+        # Resets the system's peak, so that freed memory does not count.
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+        self._before = _status_bytes("VmRSS")
+
+    def num_bytes(self) -> int | None:
+        """Returns it in bytes, None where the system does not report it."""
+        now = _status_bytes("VmHWM")
+        return None if now is None or self._before is None else max(0, now - self._before)
+
+
+def _status_bytes(name: str) -> int | None:
+    try:
+        found = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found.group(1)) * KiB if found else None
 
 
 def _run(batches: Batches, seconds: float) -> int:

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 
 import msgspec
 
-from shardkit.bench.feeding import Fed, feed
-from shardkit.bench.memory import PeakMemory
-from shardkit.bench.planning import (
-    ENOUGH_BUSY,
-    NUM_ACCELERATORS,
-    STEP_TIMES_S,
-    Feeding,
-    choose_batch_size,
-    choose_split,
-    compute_feeding,
-)
-from shardkit.bench.rates import Batches, Contender, Open, Rate, measure, summarize, take_turns
+from shardkit.bench.rates import Batches, Open, PeakMemory, Rate, measure, summarize, take_turns
 from shardkit.bench.stages import Stage, measure_stages
-from shardkit.dataset.manifest import SplitInfo
+from shardkit.dataset.manifest import Manifest, SplitInfo
 from shardkit.dataset.open import Dataset, open_dataset
+from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.reading.batches import ReadingOptions
 from shardkit.reading.splits import open_splits
 from shardkit.storage import files as storage
+from shardkit.units import MiB
 
 NUM_ROUNDS = 3
 SHARDKIT, TF_DATA = "shardkit", "tf.data"
 
 _FOREVER = 2**31
+_BATCH_SIZE = 1024
+_BATCH_BYTES = 32 * MiB
+# At the end of an epoch nothing is read ahead, and small splits would be measured for nothing else.
+_MIN_BATCHES = 8
 
 
 class BenchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,8 +39,6 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         num_threads: That read.
         features: Names of those to decode; None means all.
         shuffle: False reads in the stored order.
-        step_time_s: Of one step of one accelerator; None means that nothing is fed, only computed.
-        num_accelerators: None means 1, 2, 4 and 8, up to the first that are not busy 90 % of the time.
     """
 
     split: str | None = None
@@ -56,22 +48,10 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     num_threads: int
     features: tuple[str, ...] | None = None
     shuffle: bool = True
-    step_time_s: float | None = None
-    num_accelerators: int | None = None
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What every way to read has to do.
-
-    Attributes:
-        location: Of the dataset.
-        version: Of the dataset.
-        split: Name of the split.
-        features: Which to decode.
-        batch_size: Examples of a batch; what does not fill one at the end of an epoch is left out.
-        num_threads: That read.
-        shuffle: Whether epochs are shuffled.
-    """
+    """What every way to read has to do. Examples that do not fill a batch at the end of an epoch are left out."""
 
     location: str
     version: int
@@ -82,17 +62,17 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     shuffle: bool
 
 
+# Opens stock tf.data for some work; or why it is left out; None where it is not wanted.
+Baseline = Callable[[Work], Open] | str | None
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured.
 
     Attributes:
-        location: Of the dataset.
-        name: Of the dataset.
-        version: Of the dataset.
-        split: Name of the split.
+        location, name, version: Of the dataset.
+        split, num_examples, num_shards: Of the split that was read.
         compression: Of its shards.
-        num_examples: Of the split.
-        num_shards: Of the split.
         features: Names of those that were decoded.
         batch_size: Examples of a batch.
         asked_batch_size: What was asked for, None if nothing was.
@@ -108,8 +88,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         no_tfdata: Why it was left out, None if it was not asked for or measured.
         peak_memory_bytes: The most that this reader took, beyond what the process took before.
         stages: Of this reader, in one thread.
-        fed: Accelerators that were fed by this reader.
-        computed: What the reader's rate means for accelerators.
     """
 
     location: str
@@ -123,7 +101,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int
     asked_batch_size: int | None
     seconds: float
-    num_rounds: int
+    num_rounds: int = NUM_ROUNDS
     num_threads: int
     num_cores: int
     shuffle: bool
@@ -134,20 +112,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     no_tfdata: str | None
     peak_memory_bytes: int | None
     stages: tuple[Stage, ...]
-    fed: tuple[Fed, ...]
-    computed: tuple[Feeding, ...]
-
-
-class Baseline(msgspec.Struct, frozen=True):
-    """Stock tf.data, or why there is none.
-
-    Attributes:
-        open: Opens it for some work.
-        why_not: Why it is left out.
-    """
-
-    open: Callable[[Work], Open] | None = None
-    why_not: str | None = None
 
 
 def run(
@@ -168,11 +132,14 @@ def run(
     dataset = open_dataset(location, options.version)
     split = choose_split(dataset.manifest, options.split)
     work = plan_work(dataset, split, options)
-    peak_memory_bytes = _warm_up(work, options, tell)
-    stages = _stages(dataset, work, options, tell)
+    tell(f"warming up: {SHARDKIT}")
+    peak_memory_bytes = _warm_up(work, options.seconds)
+    tell("stages")
+    stages = measure_stages(
+        dataset, split.name, work.features, batch_size=work.batch_size, shuffle=work.shuffle, seconds=options.seconds
+    )
     tfdata = load_tfdata(dataset)
-    rates = _measure_rates(work, split, options, tfdata, tell)
-    reader = rates[SHARDKIT]
+    rates = _measure_rates(work, split, tfdata, options.seconds, tell)
     return Report(
         location=storage.redact(dataset.url),
         name=dataset.manifest.name,
@@ -185,20 +152,59 @@ def run(
         batch_size=work.batch_size,
         asked_batch_size=options.batch_size,
         seconds=options.seconds,
-        num_rounds=NUM_ROUNDS,
         num_threads=work.num_threads,
         num_cores=len(os.sched_getaffinity(0)),
         shuffle=work.shuffle,
         mean_record_bytes=split.num_uncompressed_bytes / split.num_examples,
         mean_stored_bytes=split.num_bytes / split.num_examples,
-        reader=reader,
+        reader=rates[SHARDKIT],
         tfdata=rates.get(TF_DATA),
-        no_tfdata=tfdata.why_not,
+        no_tfdata=tfdata if isinstance(tfdata, str) else None,
         peak_memory_bytes=peak_memory_bytes,
         stages=stages,
-        fed=tuple(_feed(work, options, tell)),
-        computed=tuple(compute_feeding(reader.examples_per_s, work.batch_size, s) for s in STEP_TIMES_S),
     )
+
+
+def choose_split(manifest: Manifest, name: str | None) -> SplitInfo:
+    """Returns the split that is named, else `train`, else the largest one.
+
+    Raises:
+        UsageError: If there is no such split, or it holds no examples.
+    """
+    known = [s.name for s in manifest.splits]
+    if name is None and not known:
+        raise UsageError(
+            "there is nothing to read",
+            why="the dataset holds no examples",
+            next_step="Convert inputs that hold rows, and read that dataset",
+        )
+    if name is None:
+        name = "train" if "train" in known else max(manifest.splits, key=lambda s: s.num_examples).name
+    split = manifest.split(name)
+    if not split.num_examples:
+        with_examples = [s.name for s in manifest.splits if s.num_examples]
+        raise UsageError(
+            "there is nothing to read",
+            where=f"split {name!r}",
+            why="it holds no examples",
+            next_step=f"Choose one of: {', '.join(with_examples)}" if with_examples else None,
+        )
+    return split
+
+
+def choose_batch_size(wanted: int | None, num_examples: int, mean_num_bytes: float) -> int:
+    """Returns the examples of a batch, never more than there are.
+
+    Args:
+        wanted: None means 1,024, or if that is less the largest power of two whose records take 32 MiB, and of which an
+            epoch has eight.
+        num_examples: Of the split, at least one.
+        mean_num_bytes: Of a framed record.
+    """
+    if wanted is None:
+        affordable = max(1, min(int(_BATCH_BYTES / max(1.0, mean_num_bytes)), num_examples // _MIN_BATCHES))
+        wanted = min(_BATCH_SIZE, 1 << (affordable.bit_length() - 1))
+    return min(wanted, num_examples)
 
 
 def plan_work(dataset: Dataset, split: SplitInfo, options: BenchOptions) -> Work:
@@ -207,16 +213,14 @@ def plan_work(dataset: Dataset, split: SplitInfo, options: BenchOptions) -> Work
     Raises:
         UsageError: If there is no such feature.
     """
-    names = options.features
-    manifest = dataset.manifest
+    names, manifest = options.features, dataset.manifest
+    mean_num_bytes = split.num_uncompressed_bytes / split.num_examples
     return Work(
         location=dataset.url,
         version=dataset.version,
         split=split.name,
         features=manifest.features if names is None else tuple(manifest.feature(n) for n in dict.fromkeys(names)),
-        batch_size=choose_batch_size(
-            options.batch_size, split.num_examples, split.num_uncompressed_bytes / split.num_examples
-        ),
+        batch_size=choose_batch_size(options.batch_size, split.num_examples, mean_num_bytes),
         num_threads=options.num_threads,
         shuffle=options.shuffle,
     )
@@ -240,60 +244,24 @@ def read_batches(work: Work, num_ahead: int = ReadingOptions().num_ahead) -> Bat
         reader.close()
 
 
-def _warm_up(work: Work, options: BenchOptions, tell: Callable[[str], None]) -> int | None:
+def _warm_up(work: Work, seconds: float) -> int | None:
     """Returns the memory that this reader takes."""
-    tell(f"warming up: {SHARDKIT}")
     memory = PeakMemory()
-    measure(lambda: read_batches(work), options.seconds)
+    measure(lambda: read_batches(work), seconds)
     return memory.num_bytes()
 
 
-def _stages(dataset: Dataset, work: Work, options: BenchOptions, tell: Callable[[str], None]) -> tuple[Stage, ...]:
-    tell("stages")
-    return measure_stages(
-        dataset,
-        work.split,
-        work.features,
-        batch_size=work.batch_size,
-        shuffle=work.shuffle,
-        seconds=options.seconds,
-    )
-
-
 def _measure_rates(
-    work: Work, split: SplitInfo, options: BenchOptions, tfdata: Baseline, tell: Callable[[str], None]
+    work: Work, split: SplitInfo, tfdata: Baseline, seconds: float, tell: Callable[[str], None]
 ) -> dict[str, Rate]:
-    contenders = [Contender(SHARDKIT, lambda: read_batches(work))]
-    if tfdata.open is not None:
-        contenders.append(Contender(TF_DATA, tfdata.open(work)))
+    readers: dict[str, Open] = {SHARDKIT: lambda: read_batches(work)}
+    if callable(tfdata):
+        readers[TF_DATA] = tfdata(work)
         tell(f"warming up: {TF_DATA}")
-        measure(contenders[-1].open, options.seconds)
-    windows = take_turns(contenders, num_rounds=NUM_ROUNDS, seconds=options.seconds, tell=tell)
+        measure(readers[TF_DATA], seconds)
+    windows = take_turns(readers, num_rounds=NUM_ROUNDS, seconds=seconds, tell=tell)
+    record_bytes, stored_bytes = (n / split.num_examples for n in (split.num_uncompressed_bytes, split.num_bytes))
     return {
-        name: summarize(
-            found,
-            batch_size=work.batch_size,
-            record_bytes=split.num_uncompressed_bytes / split.num_examples,
-            stored_bytes=split.num_bytes / split.num_examples,
-        )
+        name: summarize(found, batch_size=work.batch_size, record_bytes=record_bytes, stored_bytes=stored_bytes)
         for name, found in windows.items()
     }
-
-
-def _feed(work: Work, options: BenchOptions, tell: Callable[[str], None]) -> Iterator[Fed]:
-    if options.step_time_s is None:
-        return
-    chosen = options.num_accelerators
-    for number in NUM_ACCELERATORS if chosen is None else (chosen,):
-        tell(f"feeding accelerators: {number}")
-        # All batches of the next step are made while this one is computed.
-        num_ahead = max(number, ReadingOptions().num_ahead)
-        fed = feed(
-            partial(read_batches, work, num_ahead),
-            num_accelerators=number,
-            step_time_s=options.step_time_s,
-            seconds=options.seconds,
-        )
-        yield fed
-        if fed.share_busy < ENOUGH_BUSY:
-            return

@@ -34,7 +34,7 @@ COMMANDS = {
     "inspect": Entry("shardkit.cli.inspect", "Show what a dataset holds."),
     "verify": Entry("shardkit.cli.verify", "Re-read every byte of a dataset and compare it with its manifest."),
     "index": Entry("shardkit.cli.index", "Make TFRecord files a dataset where they lie."),
-    "bench": Entry("shardkit.cli.bench", "Measure how fast a dataset is read, and how many accelerators that feeds."),
+    "bench": Entry("shardkit.cli.bench", "Measure how fast a dataset is read, and where the time goes."),
     "clean": Entry("shardkit.cli.clean", "Remove what no version of a dataset needs and no conversion owns."),
     "doctor": Entry("shardkit.cli.doctor", "Check the installation, and whether a store keeps its promises."),
     "train": Entry("shardkit.cli.train", "Train a model on a dataset."),

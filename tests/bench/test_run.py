@@ -1,4 +1,4 @@
-"""What is counted while a reader is measured: batches, turns, steps, stages. Never how long it takes."""
+"""What is counted while a reader is measured: batches, turns, stages. Never how long it takes."""
 
 import itertools
 from pathlib import Path
@@ -6,8 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shardkit.bench.feeding import Fed, feed
-from shardkit.bench.rates import Contender, Window, measure, summarize, take_turns
+from shardkit.bench.rates import Window, measure, summarize, take_turns
 from shardkit.bench.run import BenchOptions, plan_work, read_batches
 from shardkit.bench.stages import measure_stages
 from shardkit.errors import DamageError
@@ -52,12 +51,10 @@ def test_the_slowest_reader_still_gives_one_batch():
     assert measure(source, 0.0).num_batches == 1
 
 
-def test_contenders_take_turns_and_none_is_always_first():
+def test_readers_take_turns_and_none_is_always_first():
     lines = []
     sources = {name: Source() for name in ("a", "b")}
-    found = take_turns(
-        [Contender(name, source) for name, source in sources.items()], num_rounds=3, seconds=0.0, tell=lines.append
-    )
+    found = take_turns(sources, num_rounds=3, seconds=0.0, tell=lines.append)
     assert {name: len(windows) for name, windows in found.items()} == {"a": 3, "b": 3}
     assert [text[-1] for text in lines] == ["a", "b", "b", "a", "a", "b"]
     assert all(source.num_closed == 3 for source in sources.values())
@@ -71,24 +68,6 @@ def test_a_rate_is_the_median_of_its_rounds():
     assert (rate.record_mb_per_s, rate.stored_mb_per_s) == (10, 1)
     assert (rate.record_mb_per_cpu_s, rate.stored_mb_per_cpu_s) == (7.5, 0.75)
     assert rate.first_batch_s == 0.2
-
-
-def test_every_accelerator_takes_a_batch_a_step():
-    source = Source()
-    fed = feed(source, num_accelerators=4, step_time_s=0.001, seconds=0.02)
-    assert fed.num_steps == 20
-    assert source.num_given == 4 * (20 + 3)  # three steps to warm up
-    assert source.num_closed == 1
-    assert 0 < fed.share_busy <= 1
-
-
-def test_ten_steps_are_measured_at_least():
-    assert feed(Source(), num_accelerators=1, step_time_s=0.001, seconds=0.001).num_steps == 10
-
-
-def test_busy_is_computing_time_over_all_time():
-    fed = Fed(num_accelerators=8, step_time_s=0.2, num_steps=30, wall_s=8.0, cpu_s=1.0)
-    assert fed.share_busy == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("shuffle", [True, False])

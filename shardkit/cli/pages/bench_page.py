@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from shardkit.bench.planning import ENOUGH_BUSY, NUM_ACCELERATORS
 from shardkit.bench.run import SHARDKIT, TF_DATA, Report
 from shardkit.cli.shell.tables import page_width, print_columns
 from shardkit.messages import visible
@@ -29,7 +28,6 @@ def print_report(report: Report) -> None:
     _print_head(console, report)
     _print_rates(console, report)
     _print_stages(console, report)
-    _print_accelerators(console, report)
     console.print()
     for note in _notes(report):
         for line in Text(note, style="dim").wrap(console, page_width(console)):
@@ -89,36 +87,6 @@ def _print_stages(console: Console, report: Report) -> None:
     print_columns(console, headings, rows, num_left=1, last_is_left=True)
 
 
-def _print_accelerators(console: Console, report: Report) -> None:
-    if report.fed:
-        rows = [
-            (
-                format_count(fed.num_accelerators),
-                _seconds(fed.step_time_s),
-                format_count(fed.num_steps),
-                _number(fed.num_accelerators * report.batch_size / fed.step_time_s),
-                _number(fed.num_accelerators * report.batch_size * fed.num_steps / fed.wall_s),
-                f"{fed.share_busy:.1%}",
-            )
-            for fed in report.fed
-        ]
-        headings = ("accelerators", "step time", "steps", "asks examples/s", "got examples/s", "busy (AU)")
-        print_columns(console, headings, rows, num_left=1)
-        return
-    rows_computed = [
-        (
-            _seconds(feeding.step_time_s),
-            _number(feeding.needed_per_s),
-            *(f"{share:.0%}" for share in feeding.shares_busy),
-            format_count(feeding.num_fed),
-        )
-        for feeding in report.computed
-    ]
-    busy = (f"{n} busy" for n in NUM_ACCELERATORS)
-    headings_computed = ("step time", "asks examples/s", *busy, f"fed at {ENOUGH_BUSY:.0%}")
-    print_columns(console, headings_computed, rows_computed, num_left=1)
-
-
 def _notes(report: Report) -> Iterator[str]:
     if report.asked_batch_size is not None and report.asked_batch_size > report.batch_size:
         yield (
@@ -143,23 +111,8 @@ def _notes(report: Report) -> Iterator[str]:
         f"with {format_number(report.num_threads, 'thread')} takes {whole:.3f} us of CPU time an example"
         + (f"; what is beyond {total:.3f} us is threads, locks and caches." if whole > total else ".")
     )
-    yield (
-        "Peak memory: of a separate reader, beyond the memory of the process before."
-        if report.peak_memory_bytes is not None
-        else "Peak memory: this system does not tell."
-    )
-    if report.fed:
-        yield (
-            f"Accelerators: measured. At each step all take a batch of {format_count(report.batch_size)} and sleep the "
-            "step time while one process reads on. Busy is the accelerator utilisation (AU) of the MLPerf Storage "
-            "benchmark: steps x step time / wall time."
-        )
-    else:
-        yield (
-            f"Accelerators: computed from the rate of {SHARDKIT}, not measured; --step-time measures. Each takes a "
-            f"batch of {format_count(report.batch_size)} a step. Busy is the accelerator utilisation (AU) of the "
-            "MLPerf Storage benchmark: the share of the time in which they compute."
-        )
+    if report.peak_memory_bytes is not None:
+        yield "Peak memory: of a separate reader, beyond the memory of the process before."
 
 
 def _ratio(ours: float, theirs: float) -> str:

@@ -21,14 +21,24 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections import deque
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.benchmarks.measure import Check, is_installed, print_checks, print_machine, print_table, shardkit_command
+
+if TYPE_CHECKING:
+    from shardkit.bench.rates import Open
+
+if TYPE_CHECKING:
+    from shardkit.bench.rates import Open
 
 RECORD_BYTES = 114_660
 BATCH_SIZE = 400
@@ -107,9 +117,7 @@ def measure_row(row: Row, location: str, num_threads: int, seconds: float) -> di
     """Returns what one row reads flat out, its memory, and how busy it keeps accelerators."""
     from functools import partial
 
-    from shardkit.bench.feeding import feed
-    from shardkit.bench.memory import PeakMemory
-    from shardkit.bench.rates import measure
+    from shardkit.bench.rates import PeakMemory, measure
     from shardkit.bench.run import BenchOptions, plan_work, read_batches
     from shardkit.dataset.open import open_dataset
 
@@ -130,10 +138,22 @@ def measure_row(row: Row, location: str, num_threads: int, seconds: float) -> di
     rate = window.num_batches * BATCH_SIZE * RECORD_BYTES / 1e6
     busy, peak = [], []
     for number in ACCELERATORS:
-        fed = feed(opens(number), num_accelerators=number, step_time_s=STEP_TIME_S, seconds=seconds)
-        busy.append(fed.share_busy)
+        busy.append(share_busy(opens(number), number, seconds))
         peak.append(memory.num_bytes())
     return {"mb_per_s": rate / window.wall_s, "mb_per_cpu_s": rate / window.cpu_s, "busy": busy, "peak_bytes": peak[-1]}
+
+
+def share_busy(open_batches: Open, num_accelerators: int, seconds: float) -> float:
+    """Returns steps x step time / wall time, after three steps: at each step all take a batch, then sleep."""
+    num_steps = max(10, round(seconds / STEP_TIME_S))
+    with closing(open_batches()) as batches:
+        held: deque[object] = deque(maxlen=num_accelerators)
+        started = 0.0
+        for step in range(3 + num_steps):
+            started = time.perf_counter() if step == 3 else started
+            held.extend(islice(batches, num_accelerators))
+            time.sleep(STEP_TIME_S)
+        return num_steps * STEP_TIME_S / (time.perf_counter() - started)
 
 
 def measure_apart(row: Row, location: str, num_threads: int, seconds: float) -> dict[str, Any]:

@@ -1,17 +1,9 @@
-"""What `shardkit bench` chooses, and what it computes from a rate."""
+"""What `shardkit bench` chooses."""
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from shardkit.bench.planning import (
-    NUM_ACCELERATORS,
-    choose_batch_size,
-    choose_split,
-    compute_feeding,
-    share_busy,
-)
+from shardkit.bench.run import choose_batch_size, choose_split
 from shardkit.errors import UsageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset
@@ -65,26 +57,3 @@ def test_an_empty_split_is_refused_and_the_others_are_named(tmp_path):
 )
 def test_batch_size(wanted, num_examples, mean_num_bytes, expected):
     assert choose_batch_size(wanted, num_examples, mean_num_bytes) == expected
-
-
-@given(st.floats(1, 1e9), st.integers(1, 10**5), st.floats(1e-3, 10), st.integers(1, 64), st.integers(1, 64))
-def test_more_accelerators_are_never_busier(rate, batch_size, step_time_s, few, more):
-    few, more = sorted((few, more))
-    assert 0 < share_busy(rate, batch_size, step_time_s, more) <= share_busy(rate, batch_size, step_time_s, few) <= 1
-
-
-def test_what_a_rate_means_for_accelerators():
-    feeding = compute_feeding(examples_per_s=4000, batch_size=400, step_time_s=0.2)
-    assert feeding.needed_per_s == pytest.approx(2000)
-    assert NUM_ACCELERATORS == (1, 2, 4, 8)
-    assert feeding.shares_busy == pytest.approx((1, 1, 0.5, 0.25))
-    # Two take all of it; 2.22 of them would be busy nine tenths of the time.
-    assert feeding.num_fed == 2
-
-
-@given(st.floats(1, 1e7), st.integers(1, 10**4), st.floats(1e-3, 1))
-def test_as_many_as_are_fed_are_busy_nine_tenths_and_one_more_is_not(rate, batch_size, step_time_s):
-    num_fed = compute_feeding(rate, batch_size, step_time_s).num_fed
-    if num_fed:
-        assert share_busy(rate, batch_size, step_time_s, num_fed) >= 0.9 - 1e-9
-    assert share_busy(rate, batch_size, step_time_s, num_fed + 1) <= 0.9 + 1e-9
