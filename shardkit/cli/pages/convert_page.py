@@ -18,7 +18,7 @@ from shardkit.cli.shell.formatting import shorten
 from shardkit.cli.shell.tables import print_prose
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.prepare import Prepared
-from shardkit.conversion.space.disk_space import Need, estimate_sizes, space_needs
+from shardkit.conversion.space.disk_space import Need, space_needs
 from shardkit.dataset.append_info import appended_to, own_inputs
 from shardkit.dataset.manifest import DATA_DIR, SplitInfo
 from shardkit.dataset.open import Dataset
@@ -89,7 +89,8 @@ def show_dry_run(console: Console, prepared: Prepared) -> None:
     facts = [
         ("shards", f"{shards}, compression {recipe.compression}{level}"),
         ("work", _describe_work(prepared)),
-        *(("space", _describe_space(need)) for need in _needs(plan)),
+        # Workers without a shared disk keep nothing here.
+        *(("space", _describe_space(need)) for need in (space_needs(plan) if plan.exchange is None else ())),
         *([] if plan.destination.endswith(f"/{NO_DESTINATION}") else [("dataset", storage.redact(plan.destination))]),
     ]
     for name, value in facts:
@@ -197,12 +198,6 @@ def _describe_work(prepared: Prepared) -> str:
     if prepared.num_finished_splits:
         text += f"; {format_count(prepared.num_finished_splits)} of them were read before"
     return text
-
-
-def _needs(plan: Plan) -> tuple[Need, ...]:
-    sizes = estimate_sizes(plan)
-    # Workers without a shared disk keep nothing here.
-    return () if sizes is None or plan.exchange is not None else space_needs(plan, sizes)
 
 
 def _describe_space(need: Need) -> str:

@@ -20,8 +20,8 @@ from shardkit.errors import ShardkitError
 from shardkit.features import Features
 from shardkit.sources import source_of
 from shardkit.sources.base import InputSplit, RawFile, RowBatch
-from shardkit.sources.files.streams import new_xz, open_raw, open_stored
-from shardkit.units import GiB, KiB, MiB
+from shardkit.sources.files.streams import new_xz, open_stored
+from shardkit.units import KiB, MiB
 
 _NUM_SPLITS = 3
 _SPLIT_BYTES = 2 * MiB
@@ -32,7 +32,6 @@ _MAX_SECONDS = 1.0
 _HEAD_BYTES = {"gzip": 512 * KiB, "zstd": 512 * KiB, "bz2": 4 * MiB, "xz": 4 * MiB}
 _PIECE_BYTES = 16 * KiB
 _MAX_EXPANDED_BYTES = 64 * MiB
-_ISIZE_MODULUS = 4 * GiB
 
 
 class Sample(NamedTuple):
@@ -41,16 +40,12 @@ class Sample(NamedTuple):
     Attributes:
         num_rows: Rows.
         num_framed_bytes: Framed bytes of examples.
-        num_rejected_bytes: Raw bytes of rows that do not fit.
         compressed_fraction: What is left of framed bytes in the shards.
-        least_share: What the stretch of the inputs that became least became, of what they all did. Between 0 and 1.
     """
 
     num_rows: float
     num_framed_bytes: float
-    num_rejected_bytes: float
     compressed_fraction: float
-    least_share: float
 
 
 def measure_sample(plan: Plan) -> Sample | None:
@@ -65,54 +60,31 @@ def measure_sample(plan: Plan) -> Sample | None:
     num_bytes = sum(f.num_bytes for f in found)
     if num_bytes <= 0:
         return None
-    blocks = [f.block for f in found]
-    framed = sum(f.num_framed_bytes for f in found) / num_bytes
-    compressed = compressed_fractions(plan, blocks)
     return Sample(
         num_rows=sum(f.num_rows for f in found) / num_bytes,
-        num_framed_bytes=framed,
-        num_rejected_bytes=sum(f.num_rejected_bytes for f in found) / num_bytes,
-        compressed_fraction=compressed.mean,
-        least_share=least_share([f.num_framed_bytes / f.num_bytes for f in found], framed) * compressed.least_share,
+        num_framed_bytes=sum(f.num_framed_bytes for f in found) / num_bytes,
+        compressed_fraction=_compressed_fraction(plan, [f.block for f in found if f.block]),
     )
 
 
-class CompressedFractions(NamedTuple):
-    """What is left of some blocks: of all, and the least that is left of one as a share of that."""
-
-    mean: float
-    least_share: float
-
-
-def compressed_fractions(plan: Plan, blocks: Sequence[bytes]) -> CompressedFractions:
-    """Returns the share that is left of blocks when they are compressed as the recipe has it."""
-    filled = [b for b in blocks if b]
-    if not filled:
-        return CompressedFractions(1.0, 1.0)
-    level = plan.recipe.compression_level
-    sizes = [len(compress_block(b, plan.recipe.compression, level)) for b in filled]
-    mean = sum(sizes) / sum(map(len, filled))
-    return CompressedFractions(mean, least_share([n / len(b) for n, b in zip(sizes, filled, strict=True)], mean))
-
-
-def least_share(found: Sequence[float], mean: float) -> float:
-    """Returns the least of some numbers as a share of their mean; 0 where there is nothing."""
-    return min(1.0, min(found) / mean) if found and mean > 0 else 0.0
-
-
 def measure_expansion(file: RawFile) -> float:
-    """Returns how many times as large a file becomes when it is decompressed, judged by its head and its trailer."""
+    """Returns how many times as large a file becomes when it is decompressed, judged by its head."""
     if file.compression not in _HEAD_BYTES or file.num_bytes == 0:
         return 1.0
     try:
         with open_stored(file) as stream:
             head = stream.read(_HEAD_BYTES[file.compression])
-        expansion = _expanded_size(head, file.compression) / max(1, len(head))
-        if file.compression == "gzip" and file.member is None and len(head) < file.num_bytes:
-            return _by_trailer(file, max(expansion, 1e-3))
     except ShardkitError:
         return 1.0
-    return max(expansion, 1e-3)
+    return max(_expanded_size(head, file.compression) / max(1, len(head)), 1e-3)
+
+
+def _compressed_fraction(plan: Plan, blocks: Sequence[bytes]) -> float:
+    if not blocks:
+        return 1.0
+    recipe = plan.recipe
+    sizes = (len(compress_block(b, recipe.compression, recipe.compression_level)) for b in blocks)
+    return sum(sizes) / sum(map(len, blocks))
 
 
 def _spread(splits: list[InputSplit]) -> list[InputSplit]:
@@ -128,7 +100,6 @@ class _Measured(NamedTuple):
     num_bytes: float
     num_rows: int
     num_framed_bytes: float
-    num_rejected_bytes: int
     block: bytes
 
 
@@ -169,12 +140,11 @@ def _narrowed(plan: Plan, split: InputSplit) -> tuple[InputSplit, float]:
 
 def _measure(plan: Plan, split: InputSplit, num_bytes: float) -> _Measured:
     features = plan.transforms.input_features
-    num_rows = num_encoded_rows = num_framed_bytes = num_rejected_bytes = 0
+    num_rows = num_encoded_rows = num_framed_bytes = 0
     block = b""
     until = time.monotonic() + _MAX_SECONDS
     for rows in _read(plan, split, features):
         num_rows += rows.batch.num_rows
-        num_rejected_bytes += sum(len(row.raw) for row in rows.rejected)
         if num_framed_bytes < _ENCODED_BYTES and rows.batch.num_rows:
             encoded = encode_batch(rows.batch, features)
             num_encoded_rows += rows.batch.num_rows
@@ -184,7 +154,7 @@ def _measure(plan: Plan, split: InputSplit, num_bytes: float) -> _Measured:
             break  # The real size is larger than this estimate then.
     # Rows that were only counted are taken to be as large as the encoded ones.
     framed = num_framed_bytes * num_rows / max(1, num_encoded_rows)
-    return _Measured(num_bytes, num_rows, framed, num_rejected_bytes, block)
+    return _Measured(num_bytes, num_rows, framed, block)
 
 
 def _block_of(encoded: EncodedRows, *, shuffle: bool) -> bytes:
@@ -218,13 +188,3 @@ def _expanded_size(head: bytes, compression: str) -> int:
     except (OSError, pa.ArrowException):
         pass  # The head ends in the middle.
     return num_bytes
-
-
-def _by_trailer(file: RawFile, expansion: float) -> float:
-    # The last four bytes tell the size of a gzip member modulo 4 GiB, which says nothing where there are several.
-    with open_raw(file) as raw:
-        raw.seek(-4, 2)
-        size = int.from_bytes(raw.read(4), "little")
-    guess = file.num_bytes * expansion
-    size += max(0, round((guess - size) / _ISIZE_MODULUS)) * _ISIZE_MODULUS
-    return size / file.num_bytes if guess / 1.5 <= size <= 1.5 * guess else expansion

@@ -11,20 +11,16 @@ _SHARD_ROW_BYTES = 64
 _BLOCK_BYTES = 10
 
 
-def index_bytes(*, num_runs: float, num_rows: float, num_key_ranges: int) -> float:
-    """Returns the size of the indexes of all runs.
+def spool_bytes(*, num_runs: float, num_rows: float, num_framed_bytes: float, num_key_ranges: int) -> int:
+    """Returns the size of the spool: framed records, their keys and sizes, the indexes.
 
     Args:
         num_runs: How many there are.
         num_rows: In all of them.
+        num_framed_bytes: Of all records.
         num_key_ranges: That a run can have; it has none without rows.
     """
-    return num_runs * min(num_rows / max(1, num_runs), num_key_ranges) * _KEY_RANGE_BYTES
-
-
-def spool_bytes(*, num_runs: float, num_rows: float, num_framed_bytes: float, num_key_ranges: int) -> int:
-    """Returns the size of the spool: framed records, their keys and sizes, the indexes."""
-    indexes = index_bytes(num_runs=num_runs, num_rows=num_rows, num_key_ranges=num_key_ranges)
+    indexes = num_runs * min(num_rows / max(1, num_runs), num_key_ranges) * _KEY_RANGE_BYTES
     return int(num_framed_bytes + num_rows * _SPOOL_ROW_BYTES + indexes)
 
 

@@ -37,9 +37,6 @@ from tests.benchmarks.measure import Check, is_installed, print_checks, print_ma
 if TYPE_CHECKING:
     from shardkit.bench.rates import Open
 
-if TYPE_CHECKING:
-    from shardkit.bench.rates import Open
-
 RECORD_BYTES = 114_660
 BATCH_SIZE = 400
 STEP_TIME_S = 0.224
