@@ -11,9 +11,8 @@ from shardkit.units import format_number
 from train.asynchronous.loop import UnitLoop
 from train.asynchronous.steps import NUM_PENDING
 from train.asynchronous.work_units import steps_a_unit
-from train.distribution.agreement import Agreement
 from train.distribution.cluster import Cluster
-from train.distribution.devices import ALONE
+from train.distribution.devices import ALONE, Agreement
 from train.distribution.heartbeat import START_LIMIT_S, Heartbeat
 from train.distribution.launch import run_identity
 from train.distribution.lost_peers import is_lost_peer
@@ -26,8 +25,7 @@ from train.loop.step_loop import StepLoop
 from train.models.user_model import call_user_code, model_path
 from train.optimization.communication import measure_all_reduce_s
 from train.optimization.first_replica import sharing_of_first
-from train.optimization.memory_advice import advise
-from train.optimization.memory_estimate import estimate_memory
+from train.optimization.memory_estimate import advise, estimate_memory
 from train.optimization.precision import find_not_finite
 from train.options.step_plan import TrainPlan
 from train.parameter_servers import dismiss

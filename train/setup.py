@@ -36,11 +36,11 @@ from train.optimization.step import evaluate_step, train_step
 from train.optimization.updater import Updater
 from train.options.config import LabelSpec
 from train.options.length_buckets import Boundaries, SplitBuckets, bucket_split
-from train.options.local_sgd_checks import check_one_replica
 from train.options.model_defaults import check_image_size, is_user_model, model_kind
 from train.options.optimizer_options import check_micro_batches, choose_optimizer
 from train.options.schedules import Schedule, plan_schedule
 from train.options.step_plan import Shared, TrainPlan
+from train.options.strategy_checks import check_one_replica
 from train.parts import make_label, make_objective
 from train.runs.request import Request, make_plan
 

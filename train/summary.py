@@ -14,9 +14,9 @@ from train.optimization.objectives import Classification
 from train.optimization.precision import note_on_outputs
 from train.options.config import LabelSpec
 from train.options.labels import MAX_NAMES_SHOWN, note_on_classes, note_on_unseen, notes_on_unlabelled
-from train.options.local_sgd_checks import can_sync, num_syncs
 from train.options.optimizer_options import OptimizerOptions, describe_optimizer
 from train.options.step_plan import TrainPlan
+from train.options.strategy_checks import can_sync, num_syncs
 from train.reporting.bottleneck import Circumstances, find_bottleneck
 from train.reporting.early_stopping import choose_monitor
 from train.reporting.metrics import EpochMetrics

@@ -113,7 +113,7 @@ def _show_rejected(dataset: Dataset, *, as_json: bool) -> None:
     if not account.rejected_files:
         click.echo("no rows were rejected")
         return
-    from shardkit.cli.pages.rejected_page import print_rejected
+    from shardkit.cli.pages.inspect_page import print_rejected
 
     print_rejected(read_rejected(dataset), _MAX_REJECTED)
 

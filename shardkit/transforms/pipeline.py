@@ -7,16 +7,17 @@ alone, so it does not matter how rows are cut into batches.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from shardkit.errors import BadInputError
-from shardkit.features import Features, stored_like
-from shardkit.messages import printable
+from shardkit.errors import BadInputError, UsageError
+from shardkit.features import Features, make_feature, stored_like
+from shardkit.messages import printable, shown
 from shardkit.runtime.bounded import bounded
 from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions, rejected_row
 from shardkit.transforms.columns import CastStep, cast_step, drop_null_step, rename_step
@@ -26,7 +27,6 @@ from shardkit.transforms.media_check import media_check
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.row_origin import origin_of, origins_of, place_of, raw_rows
 from shardkit.transforms.select import select_step
-from shardkit.transforms.source_column import add_source_column, with_source_column
 from shardkit.transforms.steps import Positions, RowFailure, Step
 from shardkit.transforms.text import lower_step, tokenize_step, unicode_step
 from shardkit.transforms.user_files import with_hashes
@@ -220,3 +220,27 @@ def _rejected(
 
 
 _NEXT_STEP = "Correct the row, leave it out with --select or --map, or use --on-bad-record skip or quarantine"
+
+
+def with_source_column(features: Features, name: str | None) -> Features:
+    """Returns the features with the column behind them; as they are without a name.
+
+    Raises:
+        UsageError: If there is a column of that name.
+    """
+    if name is None:
+        return features
+    if any(feature.name == name for feature in features):
+        raise UsageError(
+            f"--source-column names the column {shown(name)}, which the inputs have",
+            next_step="Choose another name, or leave that column out with --drop-columns",
+        )
+    return (*features, make_feature(name, "string"))
+
+
+def add_source_column(rows: RowBatch, files: Sequence[RawFile], name: str) -> pa.RecordBatch:
+    """Returns the columns of a batch, and behind them the names of the files, relative to the root of all inputs."""
+    indices = np.broadcast_to(rows.file_indices, rows.batch.num_rows)
+    found, positions = np.unique(indices, return_inverse=True)
+    names = pa.array([files[index].name for index in found.tolist()], pa.string()).take(pa.array(positions, pa.int64()))
+    return pa.RecordBatch.from_arrays([*rows.batch.columns, names], names=[*rows.batch.schema.names, name])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from train.distribution.ports import HeldPorts
+from train.distribution.held import HeldPorts
 
 pytestmark = pytest.mark.full
 

@@ -11,9 +11,8 @@ from shardkit.errors import UsageError
 from train.distribution.cluster import Placement, place
 from train.distribution.heartbeat import START_LIMIT_S
 from train.distribution.supervisor import Orders
-from train.options.async_checks import check_async
 from train.options.config import TrainOptions
-from train.options.local_sgd_checks import check_sync_every
+from train.options.strategy_checks import check_async, check_sync_every
 
 DEFAULT_MAX_RESTARTS = 3
 LOGS = "workers"

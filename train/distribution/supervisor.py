@@ -18,7 +18,7 @@ from shardkit.storage import files as storage
 from train.distribution.cluster import WORKER, Cluster, Placement, name_of, task_of
 from train.distribution.exit_codes import PEER_LOST_CODES
 from train.distribution.heartbeat import START_LIMIT_S
-from train.distribution.ports import HeldPorts
+from train.distribution.held import HeldPorts, scratch_folder
 from train.distribution.restart_policy import (
     STOP_CODES,
     STOP_SIGNALS,
@@ -35,7 +35,6 @@ from train.distribution.restart_policy import (
     causes_first,
     decide,
 )
-from train.distribution.scratch import scratch_folder
 from train.distribution.signals import WORDS
 from train.distribution.worker_processes import Member, WorkerProcesses
 

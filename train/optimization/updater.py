@@ -7,15 +7,14 @@ over replicas by itself, in float32, before their sum can be checked.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from train.optimization.ema import WeightAverages
 from train.optimization.gradients import Gradient, are_finite, clip_gradients, scale_gradients
 from train.optimization.precision import LossScale
 from train.optimization.pruning import Pruning, plan_pruning
@@ -165,3 +164,38 @@ class _Own(NamedTuple):
     rate: tf.Tensor
     average: tf.Variable | None
     mask: tf.Variable | None
+
+
+class WeightAverages(tf.Module):
+    """A moving average of every trainable variable. Must be made in the scope of the strategy.
+
+    Args:
+        variables: Of the model.
+        momentum: Share of the average that a step keeps. Less in the first steps, so that the average of a short run is
+            not that of its initial weights.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable], momentum: float) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.values = [tf.Variable(tf.identity(v.value), trainable=False, name=f"average_{v.name}") for v in variables]
+
+    def momentum_at(self, num_updates: tf.Tensor) -> tf.Tensor:
+        """Returns the momentum of the update that follows `num_updates` updates."""
+        done = tf.cast(num_updates, tf.float32)
+        return tf.minimum(self.momentum, (1.0 + done) / (10.0 + done))
+
+    @contextmanager
+    def in_place_of(self, variables: Sequence[keras.Variable]) -> Iterator[None]:
+        """Gives a model its averaged weights for the length of the block."""
+        self._swap(variables)
+        try:
+            yield
+        finally:
+            self._swap(variables)
+
+    def _swap(self, variables: Sequence[keras.Variable]) -> None:
+        for variable, average in zip(variables, self.values, strict=True):
+            value = tf.identity(variable.value)
+            variable.value.assign(average)
+            average.assign(value)

@@ -9,7 +9,7 @@ import msgspec
 
 from shardkit.errors import UsageError
 from shardkit.reading.order import choose_num_lanes
-from train.options.local_sgd_checks import is_sync_due, num_syncs
+from train.options.strategy_checks import is_sync_due, num_syncs
 
 DEFAULT_LANES = choose_num_lanes(1, 1)
 

@@ -1,4 +1,4 @@
-"""The page of `shardkit inspect`, made with rich. Names and values of users are never read as markup."""
+"""The pages of `shardkit inspect`, made with rich. Names and values of users are never read as markup."""
 
 from __future__ import annotations
 
@@ -33,12 +33,14 @@ from shardkit.cli.shell.tables import (
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.manifest import FeatureStatistics, Quantiles, ShardInfo, SplitInfo
 from shardkit.dataset.open import Dataset
+from shardkit.dataset.rejected_rows import RejectedRecord
 from shardkit.features import Feature
 from shardkit.messages import visible
 from shardkit.statistics.collector import combine_statistics
 from shardkit.units import format_count, format_number, format_size
 
 _MAX_VALUE_LENGTH = 24
+_RAW_SHOWN_BYTES = 300
 
 
 class FeatureRow(NamedTuple):
@@ -345,3 +347,20 @@ def _top_values(row: FeatureRow, room: int) -> str:
             break
         text = longer
     return text
+
+
+def print_rejected(records: Iterator[RejectedRecord], num_shown: int) -> None:
+    """Prints rows that were rejected, the first so many."""
+    console = Console(highlight=False)
+    num_rows = 0
+    for num_rows, record in enumerate(records, start=1):
+        if num_rows > num_shown:
+            continue
+        where = visible(f"{record.file}, {record.position}" if record.position else record.file)
+        console.print(Text.assemble((where, "bold"), f"  {visible(record.reason)}"), soft_wrap=True)
+        if record.raw is not None:
+            raw = record.raw[:_RAW_SHOWN_BYTES]
+            rest = "" if len(record.raw) <= _RAW_SHOWN_BYTES else f" and {len(record.raw) - len(raw):,} bytes more"
+            console.print(Text(f"  {visible(raw.decode(errors='backslashreplace'))}{rest}"), soft_wrap=True)
+    if num_rows > num_shown:
+        console.print(f"and {num_rows - num_shown:,} more; --json has all of them")

@@ -1,24 +1,33 @@
-"""The program of a process that `rows.isolation` starts: it does one step of one input split."""
+"""The program of a process that `rows.isolation` starts: it does one step of one input split.
+
+Each bad row costs such a process, so their limit is kept before each step.
+"""
 
 from __future__ import annotations
 
 import signal
 import sys
 import traceback
+from itertools import islice
 
 import msgspec
 
 from shardkit.conversion.extract.extract import extract_here
 from shardkit.conversion.extract.first_pass import run_first_pass_here
-from shardkit.conversion.plan import load_plan
+from shardkit.conversion.option_forms import BadLimit
+from shardkit.conversion.plan import Plan, load_plan
 from shardkit.conversion.rows.attempts import OTHER, Attempt
-from shardkit.conversion.rows.crash_limit import refuse_too_many
+from shardkit.conversion.rows.bad_rows import MAX_SAMPLES
+from shardkit.conversion.rows.crash_records import load_crash_record, num_crashed
 from shardkit.conversion.rows.isolation import EXIT_FAILED, EXIT_NO_MEMORY, Failure, Step
-from shardkit.errors import ShardkitError
+from shardkit.conversion.rows.read_rows import name_crashed
+from shardkit.errors import BadInputError, ShardkitError
 from shardkit.runtime.process_limits import die_with_parent
 from shardkit.transforms.pipeline import load_steps
+from shardkit.units import format_number
 
 _LOAD_SECONDS = 60.0
+_ANY_NUMBER = 1 << 62
 
 
 def main(plan_path: str, input_split_index: int, step: Step) -> int:
@@ -45,6 +54,33 @@ def main(plan_path: str, input_split_index: int, step: Step) -> int:
         return EXIT_FAILED
     plan.work_path("isolated", f"{input_split_index}.done").touch()
     return 0
+
+
+def refuse_too_many(plan: Plan, input_split_index: int) -> None:
+    """Checks that no more rows are known to end a process than may be bad, however many rows there are.
+
+    Args:
+        plan: The plan.
+        input_split_index: Whose rows to name.
+
+    Raises:
+        BadInputError: If there are; shows a few of them.
+    """
+    if plan.recipe.max_bad is None:
+        return
+    limit = BadLimit(plan.recipe.max_bad)
+    indices = [int(path.stem) for path in plan.work_path("isolated").glob("*.verdict")]
+    num_bad = sum(num_crashed(load_crash_record(plan, index)) for index in indices)
+    if not limit.is_exceeded(num_bad, _ANY_NUMBER):
+        return
+    named = sorted(indices, key=lambda index: (index != input_split_index, index))
+    samples = (sentence for index in named for sentence in name_crashed(plan, plan.input_splits[index]))
+    raise BadInputError(
+        "too many rows do not fit",
+        where="; ".join(islice(samples, MAX_SAMPLES)),
+        why=f"{format_number(num_bad, 'row')} or more are bad; --max-bad {limit.text} allows less",
+        next_step="Correct them, or raise --max-bad",
+    )
 
 
 if __name__ == "__main__":

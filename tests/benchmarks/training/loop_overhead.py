@@ -60,8 +60,8 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
     import_quietly()
     import tensorflow as tf
 
-    from train.distribution.agreement import Agreement
     from train.distribution.cluster import cluster_from_environment
+    from train.distribution.devices import Agreement
     from train.distribution.heartbeat import Heartbeat
     from train.distribution.signals import Stop
     from train.loop.epoch_loop import Hooks, LoopParts

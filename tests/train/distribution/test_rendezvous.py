@@ -19,7 +19,7 @@ from tests.support.campaign import in_campaign
 from tests.support.paths import ROOT
 from train.distribution.cluster import Cluster
 from train.distribution.exit_codes import PEER_LOST_CODES
-from train.distribution.ports import HeldPorts
+from train.distribution.held import HeldPorts
 from train.distribution.rendezvous import meet
 
 GUEST = ROOT / "tests/support/training/guest.py"

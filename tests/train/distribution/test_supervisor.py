@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.paths import ROOT
-from train.distribution.scratch import scratch_folder
+from train.distribution.held import scratch_folder
 
 pytestmark = pytest.mark.full
 

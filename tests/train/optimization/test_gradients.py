@@ -15,10 +15,10 @@ import tensorflow as tf
 from shardkit.errors import UsageError
 from tests.support.paths import ROOT
 from train.models.batch import Batch
-from train.optimization.ema import WeightAverages
 from train.optimization.gradients import add_gradients, clip_gradients, split_batch
 from train.optimization.memory import MemoryPlan, plan_memory
 from train.optimization.precision import SMALLEST_SCALE, LossScale, note_on_outputs, set_precision
+from train.optimization.updater import WeightAverages
 
 pytestmark = pytest.mark.full
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
 from tests.support.training.inprocess import TABLE, table, train
-from train.optimization.memory_advice import advise, more_parts, smaller_batch
-from train.optimization.memory_estimate import MemoryEstimate
+from train.optimization.memory_estimate import MemoryEstimate, advise, more_parts, smaller_batch
 
 pytestmark = pytest.mark.full
 

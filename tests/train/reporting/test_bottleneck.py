@@ -11,7 +11,7 @@ from shardkit.cli.convert import command as convert_command
 from shardkit.cli.train import command as train_command
 from tests.support.training.inprocess import TABLE, Recorder, table, train
 from train.options.config import TrainOptions
-from train.options.local_sgd_checks import can_sync
+from train.options.strategy_checks import can_sync
 from train.reporting.bottleneck import TOLERABLE_SHARE, Circumstances, find_bottleneck, mean_share
 from train.reporting.metrics import EpochMetrics
 

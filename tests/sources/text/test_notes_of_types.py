@@ -7,7 +7,7 @@ import pytest
 
 from shardkit.cli import main
 from shardkit.dataset.open import open_dataset
-from shardkit.sources.text.number_styles import blank_note, number_style_note
+from shardkit.sources.text.type_inference import blank_note, number_style_note
 from tests.support.in_process import read_rows
 
 CASES = {

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from shardkit.errors import UsageError
 from train.distribution.launch import plan_launch
 from train.options.config import TrainOptions
-from train.options.local_sgd_checks import check_one_replica, is_sync_due, num_syncs
 from train.options.step_plan import TrainPlan, choose_lanes
+from train.options.strategy_checks import check_one_replica, is_sync_due, num_syncs
 
 
 @given(steps_per_epoch=st.integers(1, 400), every=st.integers(1, 50), epoch=st.integers(0, 5))
