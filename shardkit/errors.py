@@ -183,6 +183,16 @@ def missing_extra(extra: str, package: str) -> UsageError:
     )
 
 
+def place_is_taken(where: str) -> ConflictError:
+    """Returns the error for a command that makes something new where something is."""
+    return ConflictError(
+        "there is something already",
+        where=where,
+        state="It is untouched",
+        next_step="Remove it, or name another place",
+    )
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """Returns the sentence that offers the nearest known word, with a space before it; empty if none is near."""
     from difflib import get_close_matches

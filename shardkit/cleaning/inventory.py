@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Iterator, Set
@@ -25,6 +24,7 @@ from shardkit.doctor.scratch import PREFIX
 from shardkit.errors import DamageError, UnsafeError, UsageError
 from shardkit.storage import files as storage
 from shardkit.storage.links import refuse_link
+from shardkit.storage.temporary_files import try_lock
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
@@ -155,7 +155,7 @@ def held(work_root: str, fingerprint: str) -> Iterator[bool]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        yield _acquire(handle)
+        yield try_lock(handle)
     finally:
         os.close(handle)
 
@@ -229,17 +229,9 @@ def _is_held(lock: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:
-        return not _acquire(handle)
+        return not try_lock(handle)
     finally:
         os.close(handle)
-
-
-def _acquire(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _relative(path: str, root: str) -> str:

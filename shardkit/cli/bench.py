@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkit.cli.shell.command import ExampleCommand
-from shardkit.cli.shell.option_types import FiniteRange
+from shardkit.cli.shell.command import ExampleCommand, print_document
+from shardkit.cli.shell.option_types import FiniteRange, split_names
 
 if TYPE_CHECKING:
     from shardkit.bench.run import Baseline
@@ -83,24 +83,18 @@ def command(
         batch_size=batch_size,
         seconds=seconds,
         num_threads=threads or len(os.sched_getaffinity(0)),
-        features=_names(features),
+        features=split_names(features),
         shuffle=not no_shuffle,
     )
     with end_at_once(lambda: _STOPPED), _telling() as tell:
         load = (lambda _: None) if no_tfdata else partial(_load_tfdata, tell)
         report = run(dataset, options, load_tfdata=load, tell=tell)
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+        print_document(report)
         return
     from shardkit.cli.pages.bench_page import print_report
 
     print_report(report)
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _load_tfdata(tell: Callable[[str], None], dataset: Dataset) -> Baseline:

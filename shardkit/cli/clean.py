@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.command import ExampleCommand, print_document
 from shardkit.cli.shell.option_types import DurationType
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _drop_broken(root: str, delete: bool, as_json: bool) -> None:
     for found in broken if delete else ():
         storage.delete_file(storage.join(root, manifest_path(found.version)))
     if as_json:
-        _print_document({"broken": [found._asdict() for found in broken], "is_removed": delete})
+        print_document({"broken": [found._asdict() for found in broken], "is_removed": delete})
         return
     for found in broken:
         click.echo(f"version {found.version}: {visible(found.why)}")
@@ -171,10 +171,4 @@ def _print_json(root: str, plan: CleanPlan, removed: Removed | None) -> None:
         "kept": {reason: {"files": number, "bytes": size} for reason, (number, size) in plan.kept.items()},
         "removed": None if removed is None else msgspec.to_builtins(removed),
     }
-    _print_document(document)
-
-
-def _print_document(document: dict[str, object]) -> None:
-    import msgspec
-
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    print_document(document)

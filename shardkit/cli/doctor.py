@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.command import ExampleCommand, print_document
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -238,4 +238,4 @@ def _print_json(
         "problems": problems,
         "store": None if report is None else msgspec.to_builtins(report),
     }
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    print_document(document)

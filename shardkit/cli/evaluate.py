@@ -6,8 +6,15 @@ from typing import Any
 
 import click
 
-from shardkit.cli.shell.command import ExampleCommand
-from shardkit.cli.shell.run_options import check_trainer, load_trained_model, model_options, open_split, version_option
+from shardkit.cli.shell.command import ExampleCommand, print_document
+from shardkit.cli.shell.run_options import (
+    check_trainer,
+    load_trained_model,
+    model_options,
+    open_split,
+    split_option,
+    version_option,
+)
 
 
 @click.command(
@@ -22,11 +29,7 @@ from shardkit.cli.shell.run_options import check_trainer, load_trained_model, mo
 @click.argument("dataset")
 @model_options()
 @version_option()
-@click.option(
-    "--split",
-    metavar="NAME",
-    help="If not given, test if there is one, else that which the run validated on, or that kind.",
-)
+@split_option()
 @click.option("--global-batch-size", type=click.IntRange(min=1), help="Examples at a time; as in training.")
 @click.option("--json", "as_json", is_flag=True, help="Print the metrics as one JSON document.")
 def command(
@@ -62,9 +65,7 @@ def command(
         "metrics": found.metrics,
     }
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+        print_document(document)
         return
     _print(document)
 

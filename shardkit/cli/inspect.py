@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.command import ExampleCommand, print_document
 
 if TYPE_CHECKING:
     from shardkit.dataset.open import Dataset
@@ -88,7 +88,7 @@ def command(
         _show_rejected(opened, as_json=as_json)
         return
     if as_json:
-        _show_document(opened, split, num_examples or 0)
+        print_document(make_document(opened, split, num_examples or 0))
         return
     from shardkit.cli.pages.inspect_page import print_page
 
@@ -116,13 +116,6 @@ def _show_rejected(dataset: Dataset, *, as_json: bool) -> None:
     from shardkit.cli.pages.inspect_page import print_rejected
 
     print_rejected(read_rejected(dataset), _MAX_REJECTED)
-
-
-def _show_document(dataset: Dataset, split: str | None, num_examples: int) -> None:
-    import msgspec
-
-    document = make_document(dataset, split, num_examples)
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
 def make_document(dataset: Dataset, split: str | None, num_examples: int) -> dict[str, Any]:

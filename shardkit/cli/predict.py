@@ -9,7 +9,14 @@ import click
 
 from shardkit.cli.shell.command import ExampleCommand
 from shardkit.cli.shell.option_types import split_names
-from shardkit.cli.shell.run_options import check_trainer, load_trained_model, model_options, open_split, version_option
+from shardkit.cli.shell.run_options import (
+    check_trainer,
+    load_trained_model,
+    model_options,
+    open_split,
+    split_option,
+    version_option,
+)
 
 if TYPE_CHECKING:
     from shardkit.features import Features
@@ -30,11 +37,7 @@ FILE_ENDINGS = (".parquet", ".csv", ".jsonl")
 @click.argument("output")
 @model_options()
 @version_option()
-@click.option(
-    "--split",
-    metavar="NAME",
-    help="If not given, test if there is one, else that which the run validated on, or that kind.",
-)
+@split_option()
 @click.option("--keep", metavar="A,B,...", help="Features that are copied beside the predictions.")
 @click.option("--global-batch-size", type=click.IntRange(min=1), help="Examples at a time; as in training.")
 def command(
@@ -103,7 +106,7 @@ def check_free(output: str) -> None:
         UsageError: If it is a file that is not local.
     """
     from shardkit.dataset.open import list_versions
-    from shardkit.errors import ConflictError, UsageError
+    from shardkit.errors import UsageError, place_is_taken
     from shardkit.storage import files as storage
 
     if is_file(output) and not storage.is_local(output):
@@ -113,12 +116,7 @@ def check_free(output: str) -> None:
             next_step="Name a local file and copy it, or a dataset, whose name has no such ending",
         )
     if Path(output).exists() if is_file(output) else list_versions(output):
-        raise ConflictError(
-            "there is something already",
-            where=output,
-            state="It is untouched",
-            next_step="Remove it, or name another place",
-        )
+        raise place_is_taken(output)
 
 
 def convert_rows(path: Path, features: Features, split: str, destination: str) -> None:

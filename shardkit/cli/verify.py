@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.command import ExampleCommand, print_document
 from shardkit.cli.shell.reading_bar import reading_bar
 
 if TYPE_CHECKING:
@@ -149,4 +149,4 @@ def _print_json(dataset: Dataset, report: VerifyReport, seconds: float) -> None:
         **msgspec.to_builtins(report),
         "seconds": seconds,
     }
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+    print_document(document)

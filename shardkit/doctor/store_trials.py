@@ -6,7 +6,6 @@ that is given up: there the store's own answer counts, without shardkit's retrie
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import tempfile
@@ -35,6 +34,7 @@ from shardkit.doctor.store_guarantees import (
 from shardkit.errors import StorageError
 from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
+from shardkit.storage.temporary_files import try_lock
 from shardkit.units import MiB
 
 NUM_WRITERS = 8
@@ -246,19 +246,11 @@ def _check_locks(scratch: Scratch, rounds: Rounds) -> list[Finding]:
         # Two descriptions of one file are two holders, even of one process.
         handles = [os.open(path, os.O_RDWR | os.O_CREAT, 0o666) for _ in range(2)]
     try:
-        given = [_is_given(handle) for handle in handles]
+        given = [try_lock(handle) for handle in handles]
     finally:
         for handle in handles:
             os.close(handle)
     return [judge_observations("lock", ["right" if given == [True, False] else "wrong"], "the second one was refused")]
-
-
-def _is_given(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _put(scratch: Scratch, name: str, content: bytes) -> None:

@@ -286,46 +286,45 @@ def declare_messages(file: descriptor_pb2.FileDescriptorProto) -> dict[str, Any]
     return classes
 
 
+def declare_feature(name: str, package: str) -> descriptor_pb2.FileDescriptorProto:
+    """Returns a file of messages with `Feature` and its three lists; float32 values are their bits."""
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name=name, package=package, syntax="proto3")
+    feature = descriptor_pb2.DescriptorProto(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, (kind, list_name, value_type) in enumerate(
+        (
+            ("bytes_list", "BytesList", field.TYPE_BYTES),
+            ("float_list", "FloatList", field.TYPE_FIXED32),
+            ("int64_list", "Int64List", field.TYPE_INT64),
+        ),
+        start=1,
+    ):
+        message = file.message_type.add(name=list_name)
+        message.field.add(name="value", number=1, type=value_type, label=field.LABEL_REPEATED)
+        add_field(file, feature, kind, number, list_name).oneof_index = 0
+    file.message_type.append(feature)
+    return file
+
+
+def add_field(
+    file: descriptor_pb2.FileDescriptorProto, message: Any, name: str, number: int, kind: str, *, repeated: bool = False
+) -> Any:
+    """Adds a field to a message whose value is another message of the file, and returns it."""
+    field = descriptor_pb2.FieldDescriptorProto
+    label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
+    type_name = f".{file.package}.{kind}"
+    return message.field.add(name=name, number=number, type=field.TYPE_MESSAGE, type_name=type_name, label=label)
+
+
 def _message_classes() -> tuple[Any, Any]:
     field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="shardkit/example.proto", package="shardkit", syntax="proto3")
-    for name, kind in (
-        ("BytesList", field.TYPE_BYTES),
-        ("FloatList", field.TYPE_FIXED32),
-        ("Int64List", field.TYPE_INT64),
-    ):
-        message = file.message_type.add(name=name)
-        message.field.add(name="value", number=1, type=kind, label=field.LABEL_REPEATED)
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, (name, kind_name) in enumerate(
-        (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")), start=1
-    ):
-        feature.field.add(
-            name=name,
-            number=number,
-            type=field.TYPE_MESSAGE,
-            type_name=f".shardkit.{kind_name}",
-            label=field.LABEL_OPTIONAL,
-            oneof_index=0,
-        )
+    file = declare_feature("shardkit/example.proto", "shardkit")
     entry = file.message_type.add(name="FeatureEntry")
     entry.field.add(name="key", number=1, type=field.TYPE_BYTES, label=field.LABEL_OPTIONAL)
-    entry.field.add(
-        name="value", number=2, type=field.TYPE_MESSAGE, type_name=".shardkit.Feature", label=field.LABEL_OPTIONAL
-    )
-    features = file.message_type.add(name="Features")
-    features.field.add(
-        name="feature",
-        number=1,
-        type=field.TYPE_MESSAGE,
-        type_name=".shardkit.FeatureEntry",
-        label=field.LABEL_REPEATED,
-    )
-    example = file.message_type.add(name="Example")
-    example.field.add(
-        name="features", number=1, type=field.TYPE_MESSAGE, type_name=".shardkit.Features", label=field.LABEL_OPTIONAL
-    )
+    add_field(file, entry, "value", 2, "Feature")
+    add_field(file, file.message_type.add(name="Features"), "feature", 1, "FeatureEntry", repeated=True)
+    add_field(file, file.message_type.add(name="Example"), "features", 1, "Features")
     classes = declare_messages(file)
     return classes["Features"], classes["Example"]
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from shardkit.errors import ConflictError, UsageError
+from shardkit.errors import ConflictError, UsageError, place_is_taken
 from shardkit.features import Feature, Features, arrow_schema
 from shardkit.reading.batch import Batch, Bools, Column, Ragged
 from shardkit.storage import files as storage
@@ -123,12 +123,7 @@ def check_rows_file(path: Path, features: Features) -> None:
         UsageError: If no format has that ending, or it has no place for one of the features.
     """
     if path.exists() or path.is_symlink():
-        raise ConflictError(
-            "there is something already",
-            where=str(path),
-            state="It is untouched",
-            next_step="Remove it, or name another place",
-        )
+        raise place_is_taken(str(path))
     if path.suffix not in _WRITERS:
         raise UsageError(
             f"no format has the ending {path.suffix!r}",

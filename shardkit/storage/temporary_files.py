@@ -45,6 +45,15 @@ def fsync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def try_lock(handle: int) -> bool:
+    """Takes the lock of an open file, and returns False if another process has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 def _create_beside(target: Path) -> tuple[Path, BinaryIO]:
     while True:
         path = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")

@@ -14,7 +14,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Self
+
+from shardkit.storage.temporary_files import try_lock
 
 LOOPBACK = "127.0.0.1"
 PREFIX = "shardkit-train-"
@@ -75,13 +77,5 @@ def scratch_folder() -> Iterator[Path]:
 def _remove_if_left(path: Path) -> None:
     # Another user's, or another supervisor removes it right now.
     with contextlib.suppress(OSError), path.open("rb") as lock:
-        if _is_left(lock):
+        if try_lock(lock.fileno()):
             shutil.rmtree(path.parent, ignore_errors=True)
-
-
-def _is_left(lock: BinaryIO) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

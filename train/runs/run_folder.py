@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from shardkit.decode_errors import DECODE_ERRORS
-from shardkit.errors import ConflictError, DamageError, UsageError
+from shardkit.errors import ConflictError, DamageError, UsageError, place_is_taken
 from shardkit.storage import files as storage
 from shardkit.storage.regular_files import NotRegularError, open_regular
 from shardkit.units import format_number
@@ -237,12 +237,7 @@ def check_target(target: Path) -> None:
         UsageError, OutOfSpaceError: If nothing can be written there.
     """
     if target.exists() or target.is_symlink():
-        raise ConflictError(
-            "there is something already",
-            where=str(target),
-            state="It is untouched",
-            next_step="Remove it, or name another place",
-        )
+        raise place_is_taken(str(target))
     with storage.translate_os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:

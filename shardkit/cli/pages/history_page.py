@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-import click
 import msgspec
 from rich.console import Console
 
+from shardkit.cli.shell.command import print_document
 from shardkit.cli.shell.tables import print_columns
 from shardkit.dataset.append_info import appended_to, own_inputs
 from shardkit.dataset.open import list_versions, open_dataset
@@ -56,7 +56,7 @@ def show_history(dataset: str, *, as_json: bool) -> None:
     """
     found = read_history(dataset)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+        print_document(found)
         return
     headings = ("version", "made at", "shardkit", "examples", "shards", "size", "of")
     print_columns(Console(highlight=False), headings, history_rows(found), num_left=3, last_is_left=True)

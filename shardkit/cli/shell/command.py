@@ -270,6 +270,13 @@ def exit_within(seconds: float, exit_code: int) -> None:
     watchdog.start()
 
 
+def print_document(document: object) -> None:
+    """Prints values as one JSON document."""
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+
+
 def survive_narrow_encodings() -> None:
     """Makes stdout escape characters that its encoding lacks; a file name must not end a command."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":

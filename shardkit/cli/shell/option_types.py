@@ -3,46 +3,47 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from shardkit.errors import UsageError
 from shardkit.units import parse_duration, parse_size
 
+T = TypeVar("T", int, float)
+
 # The reader has room for 64, of which the longest examples may need one more.
 MAX_BOUNDARIES = 64
 
 
-class SizeType(click.ParamType[int]):
+class _ParsedType(click.ParamType[T]):
+    """A number that is written with a unit."""
+
+    kind: type[T]
+    parse: Callable[[str], T]
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """Returns the number."""
+        if isinstance(value, self.kind):
+            return value
+        try:
+            return self.parse(str(value))
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
+
+class SizeType(_ParsedType[int]):
     """A size such as `128MiB`, as a number of bytes."""
 
-    name = "size"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Returns the number of bytes."""
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_size(str(value))
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
+    name, kind, parse = "size", int, staticmethod(parse_size)
 
 
-class DurationType(click.ParamType[float]):
+class DurationType(_ParsedType[float]):
     """A duration such as `7d`, as a number of seconds."""
 
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Returns the number of seconds."""
-        if isinstance(value, float):
-            return value
-        try:
-            return parse_duration(str(value))
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
+    name, kind, parse = "duration", float, staticmethod(parse_duration)
 
 
 class FiniteRange(click.FloatRange):

@@ -101,6 +101,15 @@ def version_option() -> Decorator:
     )
 
 
+def split_option() -> Decorator:
+    """Returns a decorator that adds the option which names the split that is read."""
+    return click.option(
+        "--split",
+        metavar="NAME",
+        help="If not given, test if there is one, else that which the run validated on, or that kind.",
+    )
+
+
 def open_split(dataset: str, split: str | None, run: str, version: int | None = None) -> tuple[Splits, str]:
     """Returns a dataset whose splits are read, and the name of the one that is wanted.
 

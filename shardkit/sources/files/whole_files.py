@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from shardkit.errors import StorageError
 from shardkit.runtime.threads import worker_threads
-from shardkit.sources.base import RawFile, place
+from shardkit.sources.base import InputSplit, RawFile, choose_split_bytes, place
 from shardkit.sources.files.streams import (
     changed,
     check_unchanged,
@@ -32,6 +32,7 @@ from shardkit.sources.files.streams import (
 _REMOTE_THREADS = 32
 _AHEAD_FILES = 64
 _HEAD_FILES = 1024
+_MAX_SPLIT_FILES = 4096
 # Some systems lack these functions.
 _advise = getattr(os, "posix_fadvise", None)
 _read_at = getattr(os, "preadv", None)
@@ -50,6 +51,26 @@ class WholeFiles(NamedTuple):
 
     data: pa.Buffer
     offsets: npt.NDArray[np.int64]
+
+
+def split_files(files: tuple[RawFile, ...], split_bytes: int | None, min_split_files: int) -> list[InputSplit]:
+    """Returns input splits of files that are a row each; the identity of a row is its file, so all files may count.
+
+    Args:
+        files: All of them.
+        split_bytes: Wanted size of a split; None chooses by the size of all files.
+        min_split_files: A split has so many small files at least.
+    """
+    wanted = split_bytes or choose_split_bytes(sum(f.num_bytes for f in files))
+    max_files = max(min_split_files, min(len(files) // 32, _MAX_SPLIT_FILES))
+    splits: list[InputSplit] = []
+    start, num_bytes = 0, 0
+    for stop, file in enumerate(files, start=1):
+        num_bytes += file.num_bytes
+        if num_bytes >= wanted or stop - start == max_files or stop == len(files):
+            splits.append(InputSplit(index=len(splits), file_start=start, file_stop=stop, num_bytes=num_bytes))
+            start, num_bytes = stop, 0
+    return splits
 
 
 def read_whole_files(files: Sequence[RawFile]) -> WholeFiles:

@@ -81,14 +81,19 @@ def repeated_key(line: bytes, num_written: int | None = None) -> str | None:
         num_written = len(find_keys(line))
     if num_written == count_keys(OBJECTS.decode(with_nulls(line))):
         return None
+    return next(iter(repeated_keys(line)), None)
+
+
+def repeated_keys(text: bytes) -> list[str]:
+    """Returns the keys that an object of some JSON holds twice."""
     repeated: list[str] = []
 
     def look(pairs: list[tuple[str, Any]]) -> None:
         keys = [key for key, _ in pairs]
         repeated.extend(k for k in keys if keys.count(k) > 1)
 
-    json.loads(line, object_pairs_hook=look)
-    return repeated[0] if repeated else None
+    json.loads(text, object_pairs_hook=look)
+    return repeated
 
 
 def with_last_values(line: bytes) -> bytes:

@@ -30,15 +30,17 @@ from shardkit.sources.base import (
 )
 from shardkit.sources.class_folders import class_notes, class_of, classes_of, find_class_level
 from shardkit.sources.files.streams import read_head
-from shardkit.sources.files.whole_files import WholeFiles, read_heads, read_whole_files
-from shardkit.sources.media.file_batches import cut_batches, max_file_bytes, split_files, too_large
+from shardkit.sources.files.whole_files import WholeFiles, read_heads, read_whole_files, split_files
 from shardkit.sources.media.label_tables import DECLARED_SIZE
 from shardkit.sources.media.labels import FileLabels, load_labels
 from shardkit.sources.media.rows import WholeRows
+from shardkit.units import format_size
 
 _TYPE_BYTES = 16
 # Rows are large and few: of smaller batches the statistics and the like would cost as much as their bytes.
 _BATCH_BYTES = 2 * BATCH_BYTES
+_MIN_SPLIT_FILES = 512
+_MAX_COLUMN_BYTES = 2**31 - 1  # Arrow counts the bytes of a batch with 32 bits.
 
 
 class Words(NamedTuple):
@@ -139,7 +141,7 @@ class MediaSource(SourceSettings, ABC):
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the list of files."""
-        return split_files(files, self.split_bytes)
+        return split_files(files, self.split_bytes, _MIN_SPLIT_FILES)
 
     def read(
         self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
@@ -151,10 +153,10 @@ class MediaSource(SourceSettings, ABC):
                 changed since it was listed.
         """
         reader = _Reader(self, files, self._labels(files, options, features), features, options)
-        limit = max_file_bytes(options.max_record_bytes, self.batch_bytes)
-        for start, stop in cut_batches(split, files, self.batch_bytes, limit):
+        limit = min(options.max_record_bytes, _MAX_COLUMN_BYTES - self.batch_bytes)
+        for start, stop in _cut_batches(split, files, self.batch_bytes, limit):
             if files[start].num_bytes > limit:
-                yield reader.refuse(start, too_large(limit))
+                yield reader.refuse(start, f"it has more than the {format_size(limit)} that a record may have")
             else:
                 yield from reader.read(start, stop)
 
@@ -336,3 +338,23 @@ def _as_bytes(whole: WholeFiles, positions: npt.NDArray[np.int64]) -> pa.Array:
 def _as_lists(samples: Sequence[Samples]) -> pa.Array:
     offsets = np.cumsum([0, *map(len, samples)])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(np.concatenate(samples)))
+
+
+def _cut_batches(
+    split: InputSplit, files: tuple[RawFile, ...], batch_bytes: int, max_file_bytes: int
+) -> Iterator[tuple[int, int]]:
+    """Yields the files of a split in batches of about `batch_bytes`, half-open; a file that is too large is alone."""
+    start, num_bytes = split.file_start, 0
+    for index in range(split.file_start, split.file_stop):
+        if files[index].num_bytes > max_file_bytes:
+            if index > start:
+                yield start, index
+            yield index, index + 1
+            start, num_bytes = index + 1, 0
+            continue
+        num_bytes += files[index].num_bytes
+        if num_bytes >= batch_bytes:
+            yield start, index + 1
+            start, num_bytes = index + 1, 0
+    if start < split.file_stop:
+        yield start, split.file_stop

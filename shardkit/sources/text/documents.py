@@ -17,20 +17,20 @@ from shardkit.sources.base import (
     RejectedRow,
     RowBatch,
     SourceOptions,
-    choose_split_bytes,
     file_identities,
+    numbered,
     place,
     rejected_row,
 )
 from shardkit.sources.class_folders import class_of
 from shardkit.sources.columns.row_casting import bad_value_error, cast_rows
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly
-from shardkit.sources.files.whole_files import read_whole_files
+from shardkit.sources.files.whole_files import read_whole_files, split_files
 from shardkit.sources.text.decoding_errors import find_decoding_errors, other_encoding, too_long_fault
 from shardkit.sources.text.splits import BOM
 from shardkit.units import KiB
 
-_MIN_SPLIT_FILES, _MAX_SPLIT_FILES = 256, 4096
+_MIN_SPLIT_FILES = 256
 _FIRST_BYTES = 4 * KiB
 _MAX_COLUMN_BYTES = 2**31 - 1 - 2 * BATCH_BYTES  # Arrow counts the bytes of a batch with 32 bits.
 
@@ -38,23 +38,8 @@ _Content = tuple[int, bytes | memoryview]
 
 
 def split_documents(files: tuple[RawFile, ...], split_bytes: int | None) -> list[InputSplit]:
-    """Returns the list of files cut into splits.
-
-    Args:
-        files: All of them; the identity of a row is the name of its file, so all may count here.
-        split_bytes: Wanted size of a split; None chooses by the size of all files.
-    """
-    wanted = split_bytes or choose_split_bytes(sum(f.num_bytes for f in files))
-    max_files = max(_MIN_SPLIT_FILES, min(len(files) // 32, _MAX_SPLIT_FILES))
-    splits: list[InputSplit] = []
-    start, num_bytes = 0, 0
-    for stop, file in enumerate(files, start=1):
-        num_bytes += file.num_bytes
-        if num_bytes >= wanted or stop - start == max_files or stop == len(files):
-            if num_bytes:
-                splits.append(InputSplit(index=len(splits), file_start=start, file_stop=stop, num_bytes=num_bytes))
-            start, num_bytes = stop, 0
-    return splits
+    """Returns the list of files cut into splits, without those of empty files alone."""
+    return numbered(s for s in split_files(files, split_bytes, _MIN_SPLIT_FILES) if s.num_bytes)
 
 
 def read_documents(

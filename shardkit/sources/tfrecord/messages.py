@@ -16,7 +16,7 @@ import numpy.typing as npt
 from google.protobuf import descriptor_pb2
 from google.protobuf.message import DecodeError
 
-from shardkit.encoding.example import declare_messages, stored_features
+from shardkit.encoding.example import add_field, declare_feature, declare_messages, stored_features
 from shardkit.encoding.kernel import Int64s
 from shardkit.encoding.kernel_reference import BYTES, FLOAT, INT64
 
@@ -188,36 +188,14 @@ def _varint(record: bytes, position: int) -> tuple[int, int]:
 def _sequence_class() -> Any:
     # Declared like the messages of `encoding.example`: maps as entries, keys as bytes, float32 values as their bits.
     field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="shardkit/sequence_example.proto", package="shardkit.sequence", syntax="proto3"
-    )
-    for name, value_type in (
-        ("BytesList", field.TYPE_BYTES),
-        ("FloatList", field.TYPE_FIXED32),
-        ("Int64List", field.TYPE_INT64),
-    ):
-        message = file.message_type.add(name=name)
-        message.field.add(name="value", number=1, type=value_type, label=field.LABEL_REPEATED)
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, (name, type_name) in enumerate(
-        (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")), start=1
-    ):
-        _add_message(feature, name, number, type_name, field.LABEL_OPTIONAL).oneof_index = 0
-    _add_message(file.message_type.add(name="FeatureList"), "feature", 1, "Feature", field.LABEL_REPEATED)
+    file = declare_feature("shardkit/sequence_example.proto", "shardkit.sequence")
+    add_field(file, file.message_type.add(name="FeatureList"), "feature", 1, "Feature", repeated=True)
     entry = file.message_type.add(name="FeatureListEntry")
     entry.field.add(name="key", number=1, type=field.TYPE_BYTES, label=field.LABEL_OPTIONAL)
-    _add_message(entry, "value", 2, "FeatureList", field.LABEL_OPTIONAL)
-    _add_message(file.message_type.add(name="FeatureLists"), "feature_list", 1, "FeatureListEntry", 3)
-    example = file.message_type.add(name="SequenceExample")
-    _add_message(example, "feature_lists", 2, "FeatureLists", field.LABEL_OPTIONAL)
+    add_field(file, entry, "value", 2, "FeatureList")
+    add_field(file, file.message_type.add(name="FeatureLists"), "feature_list", 1, "FeatureListEntry", repeated=True)
+    add_field(file, file.message_type.add(name="SequenceExample"), "feature_lists", 2, "FeatureLists")
     return declare_messages(file)["SequenceExample"]
-
-
-def _add_message(message: Any, name: str, number: int, type_name: str, label: int) -> Any:
-    type_name = f".shardkit.sequence.{type_name}"
-    kind = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
-    return message.field.add(name=name, number=number, type=kind, type_name=type_name, label=label)
 
 
 _FeatureListsOnly = _sequence_class()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import zlib
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from shardkit.sources.arrays.npy_bytes import NpyError, NpyHeader, parse_npy_hea
 from shardkit.sources.columns.casting import BadValueError, cast_column
 from shardkit.sources.files.streams import read_exactly
 from shardkit.sources.json.decoder import LINE_ERRORS, RowDecoder
+from shardkit.sources.json.keys import repeated_keys
 from shardkit.sources.json.seen_values import MixedColumn
 from shardkit.sources.json.type_inference import MAX_DEPTH, ShapeObserver, is_too_deep
 from shardkit.sources.webdataset.samples import Sample
@@ -294,16 +294,7 @@ def _check_depth(extension: str, row: int, blob: bytes) -> None:
 def _repeats_a_key(blob: bytes) -> bool:
     # Counted in the text first: parsing with an eye on the keys takes ten times as long.
     value = msgspec.json.decode(blob)
-    if len(_KEYS.findall(blob)) == _count_keys(value):
-        return False
-    repeated: list[str] = []
-
-    def look(pairs: list[tuple[str, Any]]) -> None:
-        keys = [key for key, _ in pairs]
-        repeated.extend(k for k in keys if keys.count(k) > 1)
-
-    json.loads(blob, object_pairs_hook=look)
-    return bool(repeated)
+    return len(_KEYS.findall(blob)) != _count_keys(value) and bool(repeated_keys(blob))
 
 
 def _count_keys(value: Any) -> int:
