@@ -46,24 +46,23 @@ def check_readable(dataset: Dataset) -> None:
             raise lost from error
 
 
-def open_tfdata(work: Work) -> Open:
-    """Returns a function that yields parsed batches of the dataset, eager tensors by feature name, without end."""
+def open_tfdata(work: Work, make: Callable[[ShardFiles, Work], tf.data.Dataset] | None = None) -> Open:
+    """Returns a function that yields parsed batches of the dataset, eager tensors by feature name, without end.
 
-    return lambda: _read(work, lambda files: tuned(files, work))
+    Args:
+        work: What to read.
+        make: How; None means `tuned`.
+    """
 
+    def read() -> Batches:
+        dataset = open_dataset(work.location, work.version)
+        batches = (make or tuned)(shard_files(dataset, work.split), work)
+        try:
+            yield from batches.with_options(threading_options(work.num_threads))
+        except tf.errors.OpError as error:
+            raise find_damage(error, dataset, work.split) from error
 
-def open_naive(work: Work) -> Open:
-    """Returns the same, but for reading one file after the other, and nothing before it is asked for."""
-    return lambda: _read(work, lambda files: naive(files, work))
-
-
-def _read(work: Work, make: Callable[[ShardFiles], tf.data.Dataset]) -> Batches:
-    dataset = open_dataset(work.location, work.version)
-    batches = make(shard_files(dataset, work.split)).with_options(threading_options(work.num_threads))
-    try:
-        yield from batches
-    except tf.errors.OpError as error:
-        raise find_damage(error, dataset, work.split) from error
+    return read
 
 
 def threading_options(num_threads: int) -> tf.data.Options:
@@ -89,16 +88,6 @@ def tuned(files: ShardFiles, work: Work) -> tf.data.Dataset:
     )
     batches = records.rebatch(work.batch_size, drop_remainder=True).repeat()
     return batches.map(parser(work.features), num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-
-
-def naive(files: ShardFiles, work: Work) -> tf.data.Dataset:
-    """Returns the same batches read one after the other when they are asked for."""
-    options = tf.data.Options()
-    # Both would put a prefetch where none is written.
-    options.autotune.enabled = False
-    options.experimental_optimization.inject_prefetch = False
-    records = tf.data.TFRecordDataset(list(files.urls), files.compression).with_options(options)
-    return records.batch(work.batch_size, drop_remainder=True).repeat().map(parser(work.features))
 
 
 def parser(features: Features) -> Callable[[tf.Tensor], dict[str, tf.Tensor | tf.RaggedTensor]]:

@@ -207,11 +207,10 @@ def _print_store(report: StoreReport) -> None:
 def _print_facts(console: Console, title: str, facts: tuple[tuple[str, str], ...]) -> None:
     from rich.text import Text
 
-    from shardkit.messages import visible
+    from shardkit.cli.shell.tables import print_facts
 
     console.print(Text(title, style="bold"))
-    for name, value in facts:
-        console.print(Text(f"  {name:<12}{visible(value)}".rstrip()), soft_wrap=True)
+    print_facts(console, facts)
 
 
 def _print_sentence(console: Console, text: str) -> None:

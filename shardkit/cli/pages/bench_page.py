@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shardkit.bench.run import SHARDKIT, TF_DATA, Report
-from shardkit.cli.shell.tables import page_width, print_columns
+from shardkit.cli.shell.tables import page_width, print_columns, print_facts
 from shardkit.messages import visible
 from shardkit.units import format_count, format_number, format_size
 
@@ -50,8 +50,7 @@ def _print_head(console: Console, report: Report) -> None:
         ("batches", f"{batches}, {'shuffled' if report.shuffle else 'in the stored order'}"),
         ("reading", threads),
     )
-    for name, value in facts:
-        console.print(Text(f"  {name:<9}{value}"), soft_wrap=True)
+    print_facts(console, facts, width=9)
 
 
 def _print_rates(console: Console, report: Report) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from shardkit.cli.shell.tables import page_width
+from shardkit.cli.shell.tables import page_width, print_facts
 from shardkit.dataset.append_info import AppendedTo, appended_to, own_inputs
 from shardkit.dataset.documents import Accounting
 from shardkit.dataset.manifest import Manifest
@@ -41,8 +41,7 @@ def print_head(console: Console, dataset: Dataset) -> None:
         ("format", f"{compression}{_level_note(manifest)} (format version {manifest.format_version})"),
         ("fingerprint", manifest.fingerprint[:12]),
     )
-    for name, value in facts:
-        console.print(Text(f"  {name:<12}{visible(value)}"), soft_wrap=True)
+    print_facts(console, facts)
     for text in _stored(manifest.features):
         for number, line in enumerate(textwrap.wrap(visible(text), page_width(console) - 16)):
             console.print(Text(f"  {'' if number else 'stored as':<12}{'  ' if number else ''}{line}"), soft_wrap=True)

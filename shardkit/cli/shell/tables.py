@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
+
+from shardkit.messages import visible
 
 GAP = 2
 # What a file or a pipe gets where a page chooses what it shows.
@@ -62,6 +64,12 @@ def print_columns(
 def print_prose(console: Console, text: Text) -> None:
     """Prints a text; a terminal gets lines that end between words, a file or a pipe gets one line."""
     console.print(text, soft_wrap=not console.is_terminal)
+
+
+def print_facts(console: Console, facts: Iterable[tuple[str, str]], width: int = 12) -> None:
+    """Prints a line for each name and value; the names take so many cells."""
+    for name, value in facts:
+        console.print(Text(f"  {name:<{width}}{visible(value)}".rstrip()), soft_wrap=True)
 
 
 def page_width(console: Console) -> int:

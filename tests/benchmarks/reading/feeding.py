@@ -35,7 +35,11 @@ import pyarrow.parquet as pq
 from tests.benchmarks.measure import Check, is_installed, print_checks, print_machine, print_table, shardkit_command
 
 if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from shardkit.adapters.tfdata import ShardFiles
     from shardkit.bench.rates import Open
+    from shardkit.bench.run import Work
 
 RECORD_BYTES = 114_660
 BATCH_SIZE = 400
@@ -127,7 +131,7 @@ def measure_row(row: Row, location: str, num_threads: int, seconds: float) -> di
             return partial(read_batches, work, num_ahead=num_accelerators)
         from shardkit.adapters import tfdata_bench
 
-        return tfdata_bench.open_tfdata(work) if row.reader == TUNED else tfdata_bench.open_naive(work)
+        return tfdata_bench.open_tfdata(work, None if row.reader == TUNED else naive)
 
     opens(1)
     memory = PeakMemory()
@@ -138,6 +142,20 @@ def measure_row(row: Row, location: str, num_threads: int, seconds: float) -> di
         busy.append(share_busy(opens(number), number, seconds))
         peak.append(memory.num_bytes())
     return {"mb_per_s": rate / window.wall_s, "mb_per_cpu_s": rate / window.cpu_s, "busy": busy, "peak_bytes": peak[-1]}
+
+
+def naive(files: ShardFiles, work: Work) -> tf.data.Dataset:
+    """Returns parsed batches that are read one after the other when they are asked for."""
+    import tensorflow as tf
+
+    from shardkit.adapters.tfdata_bench import parser
+
+    options = tf.data.Options()
+    # Both would put a prefetch where none is written.
+    options.autotune.enabled = False
+    options.experimental_optimization.inject_prefetch = False
+    records = tf.data.TFRecordDataset(list(files.urls), files.compression).with_options(options)
+    return records.batch(work.batch_size, drop_remainder=True).repeat().map(parser(work.features))
 
 
 def share_busy(open_batches: Open, num_accelerators: int, seconds: float) -> float:
