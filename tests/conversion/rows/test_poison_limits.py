@@ -91,4 +91,5 @@ def test_the_limit_of_bad_rows_is_exact_for_rows_that_crash(convert, limit, exit
     if exit_code == 0:
         assert "5,000 rows in, 4,997 examples out, 3 rejected" in result.stdout
     else:
-        assert "too many rows do not fit in rows.csv, row 11; rows.csv, row 21; rows.csv, row 4001: " in result.stderr
+        assert "too many rows do not fit in rows.csv, row 11" in result.stderr
+        assert "rows.csv, row 4001" in result.stderr
