@@ -1,4 +1,4 @@
-"""Order and membership from 64-bit keys: the same on every machine, engine and number of workers."""
+"""The order and the split of rows from 64-bit keys: the same on every machine, engine and number of workers."""
 
 from __future__ import annotations
 

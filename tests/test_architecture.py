@@ -120,6 +120,12 @@ def test_the_map_shows_the_layers():
     assert [layer.replace("shardkit.", "") for layer in layers(None)] in [block.splitlines() for block in blocks]
 
 
+def test_every_room_stands_in_a_layer():
+    named = {name.strip() for layer in layers(None) for name in layer.split("|")}
+    rooms = {f"shardkit.{m.name}" for m in pkgutil.iter_modules([str(ROOT / "shardkit")])}
+    assert rooms - named == {"shardkit.__main__", "shardkit._kernel", "shardkit._version"} & rooms
+
+
 def test_formats_stand_beside_each_other(imports):
     """A folder of `sources` that no layer names is a format: it needs only what all formats share."""
     named = [name.strip() for layer in layers(["shardkit.sources"]) for name in layer.split("|")]

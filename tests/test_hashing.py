@@ -1,4 +1,4 @@
-"""Keys and membership: reproducible, uniform, independent of each other and of other rows."""
+"""Keys of rows and their splits: reproducible, uniform, independent of each other and of other rows."""
 
 import numpy as np
 from hypothesis import given

@@ -106,7 +106,7 @@ def conclude(reporter: Reporter, setup: Setup, epochs: Sequence[EpochMetrics], f
     steps = setup.plan.steps_per_epoch
     first_part = 1.0 - first_step % steps / steps
     if (bottleneck := find_bottleneck(own, circumstances(setup), first_part)) is not None:
-        reporter.say(f"verdict     {bottleneck}")
+        reporter.say(f"bottleneck  {bottleneck}")
 
 
 def _loss(setup: Setup) -> str | None:

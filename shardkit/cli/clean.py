@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Also remove all versions but the newest N, if they were replaced that long ago, and what only they need.",
 )
-@click.option(
-    "--work-dir", metavar="DIR", help="Where conversions kept intermediate files, if they were told with --work-dir."
-)
+@click.option("--work-dir", metavar="DIR", help="Where conversions kept intermediate files, if --work-dir named it.")
 @click.option(
     "--drop-broken-version",
     is_flag=True,

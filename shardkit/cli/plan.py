@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 EXIT_CANNOT_WORK = 2
 _IMAGINED = ("--num-files", "--row-size", "--features", "--expansion", "--ratio", "--whole-files")
-_FROM_CONVERT = (*INPUT_OPTIONS, "work_dir", "splits", "shard_bytes", "num_shards", "compression", "shuffle")
+_FROM_CONVERT = (
+    *INPUT_OPTIONS, "runner", "workers", "work_dir", "splits", "shard_bytes", "num_shards", "compression", "shuffle",
+)  # fmt: skip
 _INPUTS = {INPUTS: headings_of([f for f in option_fields() if f.typed_name in INPUT_OPTIONS])[INPUTS]}
 _MACHINES = " and ".join(name for name, engine in ENGINES.items() if engine.is_one_machine)
 _MEMORIES = "".join(
@@ -41,6 +43,8 @@ _MEMORIES = "".join(
         splits="A split and its share of the rows; repeat for more.",
         compression="Of the shards.",
         shuffle="Random order, or that of the inputs.",
+        runner="What would run the conversion.",
+        workers="Pieces of work at the same time, for dataflow machines; the number of cores if not given.",
     ),
     epilog="""
         shardkit plan 'data/*.csv' --split train=0.9 --split test=0.1
@@ -81,19 +85,6 @@ _MEMORIES = "".join(
     help="How many times smaller gzip makes the shards; 'shardkit inspect' shows it.",
 )
 @click.option("--whole-files", is_flag=True, help="Files cannot be read in parts, as those that are compressed.")
-@click.option(
-    "--runner",
-    "engine",
-    type=click.Choice(tuple(ENGINES)),
-    default="local",
-    show_default=True,
-    help="What would run the conversion.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    help="Pieces of work at the same time, for dataflow machines; the number of cores if not given.",
-)
 @click.option(
     "--worker-memory",
     type=SizeType(),
@@ -158,9 +149,9 @@ def _setting(request: ConvertRequest, typed: Mapping[str, Any]) -> Setting:
 
     assert request.shard_bytes is not None  # It has a default.
     return Setting(
-        engine=typed["engine"],
-        num_workers=typed["workers"] or len(os.sched_getaffinity(0)),
-        worker_memory_bytes=typed["worker_memory"] or _worker_memory(ENGINES[typed["engine"]]),
+        engine=request.runner,
+        num_workers=request.workers or len(os.sched_getaffinity(0)),
+        worker_memory_bytes=typed["worker_memory"] or _worker_memory(ENGINES[request.runner]),
         disk_bytes=typed["disk"],
         shard_bytes=request.shard_bytes,
         num_shards=request.num_shards,

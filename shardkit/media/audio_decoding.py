@@ -142,7 +142,7 @@ def _opened(data: memoryview, media_type: str) -> Iterator[Any]:
 
 
 def _whole(data: memoryview, media_type: str) -> memoryview | bytes:
-    """Returns the content for libsndfile, which needs to be told how long an MP3 is.
+    """Returns the content for libsndfile, which needs the length of an MP3.
 
     Raises:
         AudioError: If it is seen to be cut off.

@@ -156,7 +156,7 @@ class BatchReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Open files are left out: a copy, such as one for a new process, opens its own, and stands where this one does.
-        return _made_again, (self._rebuild, self._hooks, self._next)
+        return _rebuilt, (self._rebuild, self._hooks, self._next)
 
     def state(self) -> dict[str, Any]:
         """Returns where the reader stands, behind the last batch it gave, as JSON values of less than 1 KB."""
@@ -279,7 +279,7 @@ class BatchReader:
         return run_hooks(self._hooks, Made(batch, at.epoch, at.step, keys))
 
 
-def _made_again(rebuild: Callable[[], BatchReader], hooks: tuple[Hook, ...], at: tuple[int, int]) -> BatchReader:
+def _rebuilt(rebuild: Callable[[], BatchReader], hooks: tuple[Hook, ...], at: tuple[int, int]) -> BatchReader:
     reader = rebuild().with_hooks(hooks)
     reader._next = at
     return reader

@@ -204,7 +204,7 @@ def class_notes(files: tuple[RawFile, ...], kinds: str, options: SourceOptions) 
     if options.no_labels:
         return ()
     if any(class_of(f, options) is not None for f in files):
-        classes = f"classes by folder: {describe_classes(files, options)}"
+        classes = f"files in class folders: {describe_classes(files, options)}"
         return (classes, *_joined_classes(files, options), *_paired_classes(files, options))
     only = _folders(files[0], options)[-1:] if files else []
     if not only:

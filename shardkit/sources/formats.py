@@ -200,7 +200,7 @@ _ALL = (
     ),
     Format(
         "numpy-files",
-        "NumPy arrays, a row a file",
+        "NumPy files as rows",
         "arrays",
         "shardkit.sources.media.array_source.ArraySource",
         content="binary",

@@ -160,7 +160,7 @@ def note_on_passed_over(files: Sequence[RawFile]) -> tuple[str, ...]:
 
 def formats_that_are_read() -> str:
     """Returns the titles of all formats, in words."""
-    return ", ".join(format.title for format in FORMATS.values())
+    return ", ".join(format.title for format in FORMATS.values()) + ", and archives of these"
 
 
 def _is_no_data(name: str, one: Recognized | None, data: set[str | None]) -> bool:

@@ -86,7 +86,7 @@ def test_folders_of_one_name_below_different_ones_are_one_class_with_a_note(tmp_
     files = listed(tmp_path, reviews("animal/cat", "animal/dog", "plant/cat"))
     options = SourceOptions(class_level=1)
     notes = class_notes(files, "texts", options)
-    assert notes[0] == "classes by folder: cat 6, dog 3"
+    assert notes[0] == "files in class folders: cat 6, dog 3"
     assert "class 'cat' is that of animal/cat and plant/cat; --labels" in notes[1]
     assert len(class_notes(files[:6], "texts", options)) == 1
 

@@ -25,7 +25,7 @@ FEATURES = (
     make_feature("label", "bool"),
 )
 EPOCH_LINE = "epoch 1 of"
-SPOKEN = ("dataset", "train", "test", "optimizer", "epoch", "verdict", "best", "checkpoints", "metrics")
+SPOKEN = ("dataset", "train", "test", "optimizer", "epoch", "bottleneck", "best", "checkpoints", "metrics")
 
 
 def rows(num_rows: int, seed: int = 0) -> list[dict[str, Any]]:

@@ -161,7 +161,7 @@ class _Child:
     def _hand_on(self, number: int, frame: FrameType | None) -> None:
         self.asked_to_stop = True
         if number == signal.SIGINT and _has_terminal():
-            return  # The terminal told the process below too.
+            return  # The process below got it from the terminal.
         self._signal(number)
 
     def _signal(self, number: int) -> None:

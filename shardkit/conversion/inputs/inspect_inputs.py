@@ -237,7 +237,7 @@ def _read(
 
 
 def inferred_columns(inspected: InspectedInputs, options: SourceOptions, schema: Schema | None) -> frozenset[str]:
-    """Returns the columns whose types the first rows tell; none where all rows told them, or are too many for that."""
+    """Returns the columns whose types are those of the first rows alone; none where all rows are too many to read."""
     is_settled = options.types_of_all_rows or format_named(inspected.source.format).has_row_files
     is_large = sum(file.num_bytes for file in inspected.files) > READ_AGAIN_BYTES
     if is_settled or is_large or not inspected.has_features:

@@ -140,7 +140,7 @@ def _with_compression(file: RawFile) -> RawFile:
         with open_stored(file) as stream:
             compression = compression_of(read_exactly(stream, _HEAD_BYTES))
     except DamagedFileError:
-        # Told when the member is read.
+        # Reading the member reports it.
         return file
     return file if compression is None else msgspec.structs.replace(file, compression=compression)
 

@@ -1,7 +1,15 @@
 """What the roles of options say about recipes, fingerprints and appends."""
 
+import inspect
+
+import msgspec
+import pytest
+
+import shardkit
 from shardkit.conversion import plan
 from shardkit.conversion.request import ConvertRequest, RecipeOptions, fields_of, option_fields, parse_request
+from shardkit.indexing.listing import IndexOptions
+from shardkit.sources.base import RawFile
 from shardkit.sources.options import SourceOptions
 
 
@@ -43,3 +51,11 @@ def test_the_option_that_names_columns_wins_over_its_flag():
     assert parse_request({"dedup_all": False, "dedup": None}).dedup is None
     assert parse_request({"dedup_all": True, "dedup": None}).dedup == ()
     assert parse_request({"dedup_all": True, "dedup": "a, b"}).dedup == ("a", "b")
+
+
+@pytest.mark.parametrize("call", [shardkit.open_tfrecords, shardkit.decode_images, RawFile, IndexOptions])
+def test_calls_of_python_have_the_defaults_of_the_options(call):
+    options = {f.name: f.default for f in msgspec.structs.fields(SourceOptions)}
+    found = {name: p.default for name, p in inspect.signature(call).parameters.items() if name.startswith("max_")}
+    assert found
+    assert found == {name: options[name] for name in found}

@@ -1,4 +1,4 @@
-"""What the tests of adopted TFRecords write and look at."""
+"""Files that the tests of indexing write and read."""
 
 import gzip
 import itertools

@@ -1,4 +1,4 @@
-"""The verdict names the bottleneck and only options that exist."""
+"""The summary names the bottleneck and only options that exist."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_averages_are_advised_only_where_they_are_accepted(asked, num_replicas, 
 def test_a_run_ends_with_the_bottleneck_that_its_log_shows(write, tmp_path) -> None:
     reporter = Recorder()
     lines = train(write(TABLE, {"train": table(100)}), tmp_path / "run", reporter, epochs=2, global_batch_size=10)
-    (sentence,) = [text for text in reporter.texts if text.startswith("verdict     ")]
+    (sentence,) = [text for text in reporter.texts if text.startswith("bottleneck  ")]
     waiting = mean_share(lines, "waiting_share")
     assert waiting is not None
     if waiting > TOLERABLE_SHARE:
