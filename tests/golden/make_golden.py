@@ -7,8 +7,8 @@
 
 The files hold what shardkit 0.1.0 made, and for options that are younger what the first version with them made. They
 tell whether later code still gives the same bytes, so make them anew only where a change of the bytes is meant, and say
-so in the commit. The whole dataset is converted from a copy of the inputs in a folder below /tmp, whose name enters its
-manifest, and which is removed.
+so in the commit. The training run was made by the last code before the files moved to their rooms. The whole dataset is
+converted from a copy of the inputs in a folder below /tmp, whose name enters its manifest, and which is removed.
 """
 
 import gzip
