@@ -22,7 +22,7 @@ from shardkit.sources.files.archives import ARCHIVE_HEAD_BYTES, Members, expand_
 from shardkit.sources.files.streams import open_raw
 from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.registry import naming_fault
-from shardkit.sources.split_names import split_in_name
+from shardkit.sources.split_words import folder_that_hides_splits
 from shardkit.storage import files as storage
 from shardkit.storage.local_listing import other_names
 
@@ -137,8 +137,6 @@ def expand_inputs(patterns: Sequence[str], format: str | None = None) -> Expande
     root = common_root([*(_root_of(path, found) for path in folders), *(version.folder for version in versions)])
     datasets = find_datasets(found, folders, versions) if reads_datasets else Datasets({}, frozenset(), ())
     found = {path: info for path, info in found.items() if path not in datasets.others}
-    if root and found and not datasets.shards:
-        root = _below_split_word(root, list(found))
     shards = datasets.shards
     by_links = _reached_by_links(found.values())
     return Expanded(
@@ -174,6 +172,11 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
     num_excluded = len(listed) - len(kept)
     chosen = choose_files(named, num_excluded, options)
     files, left_out = _without_manifests(chosen)
+    hiding = folder_that_hides_splits([file.name for file in files if not is_companion_file(file.name)])
+    if hiding and root and not expanded.shards:
+        # Companions of the data may lie beside that folder.
+        root = f"{root.rstrip('/')}/{hiding.rstrip('/')}"
+        files = [msgspec.structs.replace(file, name=file.name.removeprefix(hiding)) for file in files]
     notes = (
         *_some_notes([_name(path, root) for path in expanded.repeated], "was named twice and is read once"),
         *_link_notes(expanded.linked, root),
@@ -218,15 +221,6 @@ def _root_of(pattern: str, found: dict[str, storage.FileInfo]) -> str:
     if wildcard is None or any(p.startswith(f"{path}/") for p in found):
         return path
     return path[: wildcard.start()].rsplit("/", 1)[0]
-
-
-def _below_split_word(root: str, paths: Sequence[str]) -> str:
-    # In `training_data/val/1.jpg` a folder around all files hides the splits, which those below it tell.
-    shared = common_root([path.rpartition("/")[0] for path in paths])
-    if split_in_name(_name(shared, root)) is None:
-        return root
-    inner = [split_in_name(_name(path, shared)) for path in paths]
-    return shared if None not in inner and len({found.split for found in inner if found}) > 1 else root
 
 
 def _raw_file(info: storage.FileInfo, expanded: Expanded, options: SourceOptions) -> RawFile:

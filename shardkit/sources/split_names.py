@@ -6,10 +6,8 @@ between characters that are no letters, at any level.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -19,46 +17,15 @@ from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.file_globs import matches
 from shardkit.sources.files.streams import open_stream, read_exactly
+from shardkit.sources.split_words import SPLIT_WORDS, split_in_name, split_in_words
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number
 
 SPLITS = ("train", "validation", "test")
 
-_WORDS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
-    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
-}
 _RANKS = {split: rank for rank, split in enumerate(SPLITS)}
 _MAX_LIST_BYTES = 2**30
 _LISTED = 3
-_WORD = re.compile("[a-z]+")
-
-
-class NamedSplit(NamedTuple):
-    """What the name of a file tells.
-
-    Attributes:
-        split: `train`, `validation` or `test`.
-        level: Position in the path of the folder or file whose name tells it, counted from the root.
-    """
-
-    split: str
-    level: int
-
-
-def split_in_name(name: str) -> NamedSplit | None:
-    """Returns the split that a path tells, None if it tells none. The outermost name counts that tells one split."""
-    for level, part in enumerate(name.split("/")):
-        if (split := _split_in_words(part)) is not None:
-            return NamedSplit(split, level)
-    return None
-
-
-def _split_in_words(text: str) -> str | None:
-    # The test files of the MNIST family are called t10k.
-    found = {_WORDS[word] for word in _WORD.findall(text.lower().replace("t10k", "test")) if word in _WORDS}
-    return found.pop() if len(found) == 1 else None
 
 
 def split_of(file: RawFile) -> str | None:
@@ -73,7 +40,7 @@ def split_for_word(word: str | None, names: Collection[str]) -> str | None:
     """Returns the split that a value of a column names: one of the names, or that whose word it holds, as `val_set`."""
     if word is None or word.strip() in names:
         return word and word.strip()
-    split = _split_in_words(word)
+    split = split_in_words(word)
     return split if split in names else None
 
 
@@ -120,9 +87,9 @@ def check_all_tell_splits(files: Sequence[RawFile]) -> None:
         UsageError: If one is: whether it belongs to one of them, or all are one split, nothing tells.
     """
     alone = {part.partition(".")[0].lower(): part for file in files for part in file.name.split("/")}
-    called = [part for word, part in alone.items() if word in _WORDS]
+    called = [part for word, part in alone.items() if word in SPLIT_WORDS]
     silent = [file for file in files if split_of(file) is None]
-    if not silent or len({_split_in_words(part) for part in called}) < 2:
+    if not silent or len({split_in_words(part) for part in called}) < 2:
         return
     telling = {file.name.rpartition("/")[0] for file in files if split_of(file) is not None}
     parents = {parent for folder in telling for parent in _with_parents(folder)}

@@ -284,5 +284,5 @@ def test_every_option_of_convert_that_says_how_inputs_are_read_is_one_of_plan():
 
 
 def test_the_engines_are_those_of_the_forecast():
-    (engine,) = (p for p in command.params if p.name == "engine")
+    (engine,) = (p for p in command.params if p.name == "runner")
     assert tuple(engine.type.choices) == tuple(ENGINES)

@@ -10,7 +10,8 @@ from shardkit.errors import UsageError
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.class_folders import classes_of
 from shardkit.sources.media.image_source import ImageSource
-from shardkit.sources.split_names import folders_below_split, split_in_name, splits_in_names
+from shardkit.sources.split_names import folders_below_split, splits_in_names
+from shardkit.sources.split_words import split_in_name
 
 PLAIN, SPLIT_NAMES = SourceOptions(), SourceOptions(has_split_names=True)
 

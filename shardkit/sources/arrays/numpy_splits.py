@@ -12,7 +12,8 @@ from shardkit.sources.arrays.numpy_headers import read_layout
 from shardkit.sources.arrays.numpy_zip import MemberStream, list_members, open_archive
 from shardkit.sources.base import RawFile
 from shardkit.sources.files.streams import open_raw
-from shardkit.sources.split_names import in_order, split_in_name
+from shardkit.sources.split_names import in_order
+from shardkit.sources.split_words import split_in_name
 
 _SUFFIX = ".npz"
 _WORDS = re.compile(r"[^_\-. /]+")

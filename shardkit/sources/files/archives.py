@@ -2,7 +2,7 @@
 
 A ZIP archive, and a tar that is no WebDataset, becomes its members. A tar is a WebDataset if most members share their
 names up to the first dot with a neighbour, as `1.jpg` and `1.cls` do, but not as `cat.0.jpg` and `cat.1.jpg` do; and
-else if most are no images, sounds or texts. One that holds tables is none.
+else if most are columns such as `.json` or `.npy`. One that holds tables, or folders of several splits, is none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from shardkit.sources.files.streams import ByteStream, open_raw, open_stored, op
 from shardkit.sources.files.tar_headers import BLOCK_BYTES, is_tar
 from shardkit.sources.files.tar_stream import TarDamageError, TarMember, TarStream, cut_name, unsafe_name
 from shardkit.sources.files.zip_directory import NoDirectoryError, OverlapError, ZipEntry, ZipError, read_directory
+from shardkit.sources.split_words import split_in_name
 from shardkit.units import KiB, format_number
 
 ARCHIVE_HEAD_BYTES = BLOCK_BYTES
@@ -40,13 +41,16 @@ _OTHER_ZIPS = re.compile(
 )
 _COMPRESSED = re.compile(f"{COMPRESSED_PATTERN}$", re.IGNORECASE)
 _TABLES = re.compile(
-    r"\.(csv|tsv|jsonl|ndjson|parquet|arrow|feather|ipc|orc|avro|tfrecord|tfrecords|npz|sqlite3?|db3?|tar)",
+    r"\.(csv|tsv|jsonl|ndjson|parquet|arrow|feather|ipc|orc|avro|tfrecord|tfrecords|sqlite3?|db3?|tar)",
     re.IGNORECASE,
 )
 _IDX = re.compile(r"-idx[1-9]-ubyte$")
-# Files that make a folder of files where none is called like its neighbour; other files are columns of samples.
-_OF_FOLDERS = re.compile(
-    r"\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|pgm|wav|flac|ogg|mp3|aiff?|au|caf|txt|text|tokens|log|md|xml)", re.IGNORECASE
+# Columns that are samples also where no file is called like its neighbour.
+_OF_SAMPLES = re.compile(r"\.(json|cls2?|index|pyd|pickle|pth|npy|ten|mp|msg|cbor)", re.IGNORECASE)
+_OF_WEBDATASET = re.compile(
+    r"jpe?g|png|webp|gif|bmp|tiff?|pp?gm|ppm|wav|flac|ogg|mp3|mp4|avi|txt|text|transcript|caption|json|cls2?|index|inx|"
+    r"id|count|pyd|pickle|pth|np[yz]|ten|tb|mp|msg|cbor|bin",
+    re.IGNORECASE,
 )
 
 
@@ -148,7 +152,7 @@ def _with_compression(file: RawFile) -> RawFile:
 def _are_samples(names: Sequence[str]) -> bool:
     plain = [_COMPRESSED.sub("", name) for name in names]
     suffixes = [_suffix_of(name) for name in plain]
-    if any(map(_TABLES.fullmatch, suffixes)) or any(map(_IDX.search, plain)):
+    if any(map(_TABLES.fullmatch, suffixes)) or any(map(_IDX.search, plain)) or _tell_splits(names):
         return False
     parts = [found for name in names if (found := cut_name(name)) is not None]
     groups = [(key, [own for _, own in group]) for key, group in itertools.groupby(parts, lambda part: part[0])]
@@ -157,17 +161,29 @@ def _are_samples(names: Sequence[str]) -> bool:
     num_grouped = sum(
         len(own)
         for key, own in groups
-        if len(own) > 1 and (not _is_numbered(own) or alike[key.rpartition("/")[0], tuple(own)] > 1)
+        if len(own) > 1 and _is_sample(own, has_like=alike[key.rpartition("/")[0], tuple(own)] > 1)
     )
     if 2 * num_grouped > len(names):
         return True
-    num_of_folders = sum(not suffix or _OF_FOLDERS.fullmatch(suffix) is not None for suffix in suffixes)
-    return 2 * num_of_folders <= len(names)
+    num_of_samples = sum(_OF_SAMPLES.fullmatch(suffix) is not None for suffix in suffixes)
+    return 2 * num_of_samples > len(names) or not names
 
 
-def _is_numbered(extensions: Sequence[str]) -> bool:
-    # As `0.jpg` and `1.jpg` are, or `train.tokens` and `test.tokens`.
-    return len({extension.rpartition(".")[2] for extension in extensions}) < len(extensions)
+def _tell_splits(names: Sequence[str]) -> bool:
+    found = {part.split for name in names if (part := split_in_name(name.rpartition("/")[0])) is not None}
+    return len(found) > 1
+
+
+def _is_sample(extensions: Sequence[str], *, has_like: bool) -> bool:
+    """Whether neighbours of one name are the columns of a sample, and no numbered files."""
+    suffixes = [extension.rpartition(".")[2] for extension in extensions]
+    if "xml" in suffixes or not any(_OF_WEBDATASET.fullmatch(suffix) for suffix in suffixes):
+        return False
+    counts = Counter(suffixes)
+    # As `0.jpg` and `1.jpg` are, or `train.tokens` and `test.tokens`; not `left.jpg` and `right.jpg` of many samples.
+    is_numbered = len(counts) < len(suffixes)
+    is_named = any(extension.rpartition(".")[0].isalpha() for extension in extensions) or 1 in counts.values()
+    return not is_numbered or (has_like and is_named)
 
 
 def _tar_members(file: RawFile, options: SourceOptions) -> Members | None:

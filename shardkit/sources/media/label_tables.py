@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -28,6 +29,14 @@ FILE_KEYS = ("filename", "file_name", "file", "image", "path")
 
 DECLARED_SIZE = ("declared_width", "declared_height")
 """Columns beside those of the features: what the labels say of the size of the image that boxes were drawn on."""
+
+
+# What people call columns of names of files or of identifiers.
+_NAMING = re.compile(
+    r"(?:^|[^a-z])(?:id|ids|file|files|filename|image|images|img|name|names|path|key|audio|clip|picture)(?:$|[^a-z])"
+    r"|(?:image|img|file|photo|audio|clip)(?:id|name|path)s?$",
+    re.IGNORECASE,
+)
 
 
 class LabelColumns(Protocol):
@@ -136,6 +145,9 @@ def match_names(files: Sequence[str], labels: Sequence[str], where: str, kinds: 
 def choose_key(columns: Mapping[str, pa.Array], usual: str, files: Sequence[str], where: str) -> str:
     """Returns the column of a table that names files: the one that names most of them, and most with their extensions.
 
+    Numbers and words may name files by chance, as classes and ages do. Another column than the usual one names files
+    only with extensions, or if it is called like a name or an identifier and holds no value twice.
+
     Args:
         columns: Texts and whole numbers of the table, as text.
         usual: The column that does so by its name or place; it is chosen where no other names more.
@@ -151,10 +163,17 @@ def choose_key(columns: Mapping[str, pa.Array], usual: str, files: Sequence[str]
         names = column.unique().drop_null().to_pylist()
         return len(stems.intersection(map(_stem, names))), len(lasts.intersection(map(_last_part, names)))
 
+    def may_name(name: str, found: tuple[int, int]) -> bool:
+        names = columns[name].drop_null()
+        return found[1] > 0 or (_NAMING.search(name) is not None and len(names.unique()) == len(names))
+
+    if usual.lower() in FILE_KEYS:
+        return usual
     counts = {name: count(column) for name, column in columns.items()}
+    counts = {name: found for name, found in counts.items() if name == usual or may_name(name, found)}
     most = max(counts.values(), default=(0, 0))
     best = [name for name in counts if counts[name] == most]
-    if most == (0, 0) or (usual in best and usual.lower() in FILE_KEYS):
+    if most == (0, 0):
         return usual
     best.sort(key=lambda name: name != usual)
     own = [name and _stem(name) for name in columns[best[0]].to_pylist()]

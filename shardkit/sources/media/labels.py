@@ -34,7 +34,8 @@ from shardkit.sources.media.label_tables import (
     match_names,
 )
 from shardkit.sources.media.layouts import Layout, find_layout, is_media_name, is_unread
-from shardkit.sources.split_names import folders_below_split, read_names, split_in_name, splits_in_names
+from shardkit.sources.split_names import folders_below_split, read_names, splits_in_names
+from shardkit.sources.split_words import split_in_name
 from shardkit.storage import files as storage
 from shardkit.units import format_number
 
@@ -286,7 +287,7 @@ def _load(
         )
     matching = match_names(files.names, columns.names, where, kinds)
     found_values = columns.take(matching.positions[matching.positions >= 0])
-    if all(found_values[f.name].null_count == len(found_values[f.name]) for f in columns.features):
+    if all(map(_is_blank, found_values.values())):
         raise UsageError(
             "the labels are empty for all files", where=where, next_step="Fill them in, or leave --labels out"
         )
@@ -304,6 +305,11 @@ def _load(
     is_relative = isinstance(columns, LabelTable) and columns.is_relative
     classes = _class_notes(features, columns, found_values)
     return FileLabels(features, matching, columns, (*columns.notes, *notes, *matching.notes, *classes), is_relative)
+
+
+def _is_blank(values: pa.Array) -> bool:
+    texts = values.drop_null()
+    return not len(texts) or (pa.types.is_string(texts.type) and not any(text.strip() for text in texts.to_pylist()))
 
 
 def _class_notes(features: Features, columns: LabelColumns, found: dict[str, pa.Array]) -> Iterator[str]:

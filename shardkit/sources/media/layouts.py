@@ -19,7 +19,8 @@ from shardkit.sources.formats import FORMATS
 from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.media.coco import is_coco
 from shardkit.sources.media.label_tables import FILE_KEYS
-from shardkit.sources.split_names import split_in_name, splits_in_names
+from shardkit.sources.split_names import splits_in_names
+from shardkit.sources.split_words import split_in_name
 from shardkit.units import KiB
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".parquet")

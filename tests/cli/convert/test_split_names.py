@@ -59,9 +59,16 @@ def test_a_folder_and_archives_of_it_have_the_same_splits_and_classes(run, photo
 @pytest.mark.parametrize("wrapper", ["training_data", "my_test_project"])
 def test_a_folder_around_all_that_holds_such_a_word_hides_no_split(run, photos, tmp_path, wrapper):
     shutil.copytree(photos, tmp_path / "in" / wrapper)
-    code, _, err = run("convert", tmp_path / "in", tmp_path / "out")
+    (tmp_path / "in" / "README.md").write_text("Photos\n")
+    shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path / "in")
+    for index, name in enumerate(("in", "packed.zip")):
+        code, _, err = run("convert", tmp_path / name, tmp_path / f"out{index}")
+        assert code == 0, err
+        assert found(tmp_path / f"out{index}") == EXPECTED
+    shutil.copy(photos / "test/dog/0.png", tmp_path / "in" / wrapper / "test/dog/9.png")
+    code, _, err = run("convert", tmp_path / "in", tmp_path / "out0", "--append")
     assert code == 0, err
-    assert found(tmp_path / "out") == EXPECTED
+    assert ("test/dog/9.png", "dog") in found(tmp_path / "out0")["test"]
 
 
 def test_a_folder_too_high_changes_no_class(run, photos, tmp_path):

@@ -239,6 +239,13 @@ def test_webdatasets_are_distinguished_from_folders(tmp_path):
     assert num_files("news/sport/103", "news/sport/104", "README") == 3
     assert num_files("a/0.left.jpg", "a/0.right.jpg", "a/1.left.jpg", "a/1.right.jpg") == 1
     assert num_files("1.0.jpg", "1.1.jpg", "1.json", "2.0.jpg", "2.1.jpg", "2.json") == 1
+    assert num_files("1.jpg", "1.npz", "2.jpg", "2.npz") == 1
+    assert num_files("cat/2023.01.01.jpg", "cat/2023.02.01.jpg", "cat/2024.01.01.jpg", "cat/2024.02.01.jpg") == 4
+    assert num_files("train/1.jpg", "train/1.xml", "valid/2.jpg", "valid/2.xml") == 4
+    assert num_files("train/cat/1.jpg", "train/cat/1.json", "val/cat/2.jpg", "val/cat/2.json") == 4
+    assert num_files("train.de", "train.en", "test.de", "test.en") == 4
+    assert num_files("adult.data", "adult.names", "adult.test") == 3
+    assert num_files("train.libsvm", "test.libsvm") == 2
     assert num_files("images/1.jpg", "images/2.jpg", "labels/1.txt", "labels/2.txt") == 4
     assert num_files("a/1.jpg", "a/2.jpg", "b/3.jpg") == 3
     assert num_files("a/1.wav", "b/2.wav") == 2

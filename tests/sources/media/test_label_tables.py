@@ -155,6 +155,18 @@ def test_the_column_that_names_most_files_joins_the_labels(tmp_path, content, ke
     ]
 
 
+def test_numbers_that_are_names_of_files_by_chance_join_nothing(tmp_path):
+    folder = images(tmp_path, *(f"{i}.png" for i in range(10)))
+    classes = text(tmp_path, "l.csv", "id,label\n" + "".join(f"{i},{i % 10}\n" for i in range(5, 40)))
+    assert {name: row["label"] for name, row in read(folder, classes)[1].items() if row["label"] is not None} == {
+        f"{i}.png": i for i in range(5, 10)
+    }
+    named = text(tmp_path, "m.csv", "filename,label\n" + "".join(f"mnist_{i}.png,{i}\n" for i in range(10)))
+    assert "none of the labels belongs" in fails(folder, named)
+    ages = text(tmp_path, "n.csv", "img_id,age\n" + "".join(f"{i + 7},{i}\n" for i in range(10)))
+    assert [row["age"] for name, row in read(folder, ages)[1].items() if name == "7.png"] == [0]
+
+
 def test_columns_that_name_different_files_are_refused_and_empty_labels(tmp_path):
     folder = images(tmp_path, "0.png", "1.png")
     swapped = text(tmp_path, "l.csv", "a,b,label\n0.png,1.png,x\n1.png,0.png,y\n")
@@ -162,6 +174,7 @@ def test_columns_that_name_different_files_are_refused_and_empty_labels(tmp_path
     named = text(tmp_path, "m.csv", "a,filename,label\n0.png,1.png,x\n1.png,0.png,y\n")
     assert {name: row["label"] for name, row in read(folder, named)[1].items()} == {"1.png": "x", "0.png": "y"}
     assert "empty for all files" in fails(folder, text(tmp_path, "n.csv", "file,label\n0.png,\n1.png,\n"))
+    assert "empty for all files" in fails(folder, text(tmp_path, "o.csv", 'file,label\n0.png,""\n1.png," "\n'))
 
 
 def test_tables_that_are_no_labels(tmp_path):

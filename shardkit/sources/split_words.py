@@ -1,0 +1,62 @@
+"""Words that name splits, alone between characters that are no letters, as Hugging Face `datasets` reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+SPLIT_WORDS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+}
+_WORD = re.compile("[a-z]+")
+
+
+class NamedSplit(NamedTuple):
+    """What the name of a file tells.
+
+    Attributes:
+        split: `train`, `validation` or `test`.
+        level: Position in the path of the folder or file whose name tells it, counted from the root.
+    """
+
+    split: str
+    level: int
+
+
+def split_in_name(name: str) -> NamedSplit | None:
+    """Returns the split that a path tells, None if it tells none. The outermost name counts that tells one split."""
+    for level, part in enumerate(name.split("/")):
+        if (split := split_in_words(part)) is not None:
+            return NamedSplit(split, level)
+    return None
+
+
+def split_in_words(text: str) -> str | None:
+    """Returns the split that the words of a text name, None if they name none or several."""
+    # The test files of the MNIST family are called t10k.
+    found = {SPLIT_WORDS[word] for word in _WORD.findall(text.lower().replace("t10k", "test")) if word in SPLIT_WORDS}
+    return found.pop() if len(found) == 1 else None
+
+
+def folder_that_hides_splits(names: Sequence[str]) -> str:
+    """Returns the folder around all files, with a slash, that tells a split, while those below it tell several.
+
+    In `training_data/val/1.jpg` the outer folder tells `train`. Empty if there is none.
+
+    Args:
+        names: Paths of the files below their root.
+    """
+    parts = [name.split("/")[:-1] for name in names]
+    num_shared = 0
+    for folders in zip(*parts, strict=False):
+        if len(set(folders)) > 1:
+            break
+        num_shared += 1
+    shared = "".join(f"{folder}/" for folder in parts[0][:num_shared]) if parts else ""
+    if not shared or split_in_name(shared) is None:
+        return ""
+    inner = [split_in_name(name.removeprefix(shared)) for name in names]
+    return shared if None not in inner and len({found.split for found in inner if found}) > 1 else ""
