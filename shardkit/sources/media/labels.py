@@ -145,14 +145,16 @@ def labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions)
 
 
 def _folder_notes(layout: Layout, media: Sequence[RawFile]) -> Iterator[str]:
-    tables = {f.name.rpartition("/")[0] for f in layout.labels}
+    table = layout.labels[0].name
+    has_tables = layout.kind in ("folder table", "table")
+    tables = {f.name.rpartition("/")[0] for f in layout.labels} if has_tables else set()
     folders = {f.name.rpartition("/")[0]: folders_below_split(f.name)[-1:] for f in media}
     classes = sorted({found[0] for folder, found in folders.items() if found and folder not in tables})
-    if layout.kind in ("folder table", "table") and 1 < len(classes) <= _MAX_CLASSES:
-        table = layout.labels[0].name
+    if layout.kind in ("folder table", "table", "captions", "spoken", "fields") and 1 < len(classes) <= _MAX_CLASSES:
         listed = ", ".join(map(printable, classes[:_LISTED_FOLDERS])) + (", ..." if classes[_LISTED_FOLDERS:] else "")
+        others = table if has_tables else f"*{file_types.suffix_of(table)}"
         yield (
-            f"the folders {listed} give no label beside {printable(table)}; --exclude {printable(shlex.quote(table))} "
+            f"the folders {listed} give no label beside {printable(table)}; --exclude {printable(shlex.quote(others))} "
             "takes them as classes"
         )
 

@@ -162,3 +162,17 @@ def test_no_labels_leaves_out_those_of_all_forms(tmp_path):
     assert beside is not None
     assert ([f.name for f in beside.files], beside.labels) == (["images/a.jpg"], None)
     assert beside.notes == ("layout: Pascal VOC and YOLO, its 3 files left out",)
+
+
+@pytest.mark.parametrize(
+    ("beside", "others"),
+    [
+        (("cat/a.caption", "dog/b.caption"), "'*.caption'"),
+        (("cat/a.json", "dog/b.json"), "'*.json'"),
+        (("metadata.csv",), "metadata.csv"),
+    ],
+)
+def test_class_folders_that_give_no_label_are_named(tmp_path, beside, others):
+    contents = {name: '{"x": 1}' if name.endswith(".json") else "file_name,n\ncat/a.jpg,1\n" for name in beside}
+    found = labels_beside(listed(tmp_path, "cat/a.jpg", "dog/b.jpg", **contents), str(tmp_path), SourceOptions())
+    assert [note for note in found.notes if f"--exclude {others} takes them as classes" in note] != []
