@@ -65,6 +65,7 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
     _check_no_masks(files)
     if options.labels is not None:
         return
+    check_depth(files, options)
     classes = Counter(class_of(file, options) for file in files)
     _check_no_container(files, options, classes)
     if naming and set(classes) != {None}:
@@ -85,6 +86,35 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
             next_step="Add --no-labels to take them without a class, or name a file of labels with "
             f"{labels_option(naming[0]) if naming else '--labels'}",
         )
+
+
+def check_depth(files: Sequence[RawFile], options: SourceOptions) -> None:
+    """Checks that no file lies above folders that may be the classes of the others.
+
+    Raises:
+        UsageError: If a class folder holds files, and another one several folders and no file.
+    """
+    above: dict[str | None, RawFile] = {}
+    inner: dict[str | None, set[str]] = {}
+    depth = min((len(_folders(file, options)) for file in files), default=0)
+    for file in files:
+        folders, name = _folders(file, options), class_of(file, options)
+        level = depth if name is None else options.class_level + 1
+        if len(folders) > level:
+            inner.setdefault(name, set()).add(folders[-1])
+        else:
+            above.setdefault(name, file)
+    for name, found in inner.items():
+        stray = next(iter(above.values()), None)
+        if len(found) > 1 and stray is not None and (name is None or name not in above):
+            listed = ", ".join(map(printable, sorted(found)[:_LISTED_FOLDERS]))
+            raise UsageError(
+                "files lie above folders that may be classes",
+                where=place(stray),
+                why=f"others lie in {listed}",
+                next_step=f"Leave it and the like out with --exclude {shlex.quote(printable(stray.name))}, or add "
+                "--no-labels to take all without a class",
+            )
 
 
 def _check_no_container(files: tuple[RawFile, ...], options: SourceOptions, classes: Mapping[str | None, int]) -> None:

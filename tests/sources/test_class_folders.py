@@ -5,7 +5,13 @@ import pytest
 from shardkit.errors import UsageError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import RawFile, SourceOptions
-from shardkit.sources.class_folders import are_class_documents, class_notes
+from shardkit.sources.class_folders import (
+    are_class_documents,
+    check_class_folders,
+    class_notes,
+    class_of,
+    find_class_level,
+)
 from shardkit.sources.registry import choose
 from shardkit.sources.text.source import TextSource
 from tests.support.files.listing_makers import write
@@ -100,3 +106,28 @@ def test_folders_with_files_of_the_same_names_get_a_note():
     assert "--include '*HR/*' --no-labels" in note
     assert notes(*(f"{c}/{i}.png" for c in ("cat", "dog") for i in range(9))) == []
     assert notes(*(f"{c}/{c}{i}.png" for c in ("cat", "dog") for i in range(9))) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "stray"),
+    [
+        (("data/cat/1.jpg", "data/dog/2.jpg", "previews/p.jpg"), "previews/p.jpg"),
+        (("a/good/1.jpg", "a/bad/2.jpg", "b/good/3.jpg", "b/bad/4.jpg", "a/extra.jpg"), "a/extra.jpg"),
+        (("Data/photos/cat/1.jpg", "Data/photos/dog/2.jpg", "Data/montage.jpg"), "Data/montage.jpg"),
+    ],
+)
+def test_files_above_class_folders_are_refused(names, stray):
+    files = tuple(RawFile(path=f"/{name}", name=name, num_bytes=9, version="") for name in names)
+    options = SourceOptions(class_level=find_class_level(files, SourceOptions()))
+    with pytest.raises(UsageError, match=f"above folders that may be classes in {stray}"):
+        check_class_folders(files, options)
+    rest = tuple(file for file in files if file.name != stray)
+    check_class_folders(rest, SourceOptions(class_level=find_class_level(rest, SourceOptions())))
+
+
+@pytest.mark.parametrize("names", [("cat/1.jpg", "cat/extra/2.jpg", "dog/3.jpg"), ("cat/1.jpg", "dog/2.jpg")])
+def test_a_folder_within_a_class_is_of_the_class(names):
+    files = tuple(RawFile(path=f"/{name}", name=name, num_bytes=9, version="") for name in names)
+    options = SourceOptions(class_level=find_class_level(files, SourceOptions()))
+    check_class_folders(files, options)
+    assert {class_of(file, options) for file in files} == {"cat", "dog"}

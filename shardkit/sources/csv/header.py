@@ -103,7 +103,8 @@ def read_header(cells: Sequence[str], columns: Sequence[pa.Array]) -> HeaderRead
         return HeaderReading("values", f"{shown(repeated)} stands twice in it")
     if usual and len(given) == len(names) and all(_NAME.fullmatch(name) for name in names):
         return HeaderReading("names", f"{shown(usual[0])} is a usual name of a column", len(usual) == len(names))
-    return HeaderReading("undecided", "all values below it are text")
+    are_words = all(_kind_of(column) is None for column in values)
+    return HeaderReading("undecided", "all values below it are text" if are_words else "no cell of it is like a name")
 
 
 class FirstRows(NamedTuple):
@@ -178,11 +179,14 @@ def _sign(name: str, values: pa.Array) -> _Sign | None:
     values = values.filter(pc.invert(pc.is_in(values, pa.array(["", *USUAL_NULLS]))))
     if not name or name in USUAL_NULLS or name.lower() in _NO_VALUES or not len(values):
         return None
-    kind = next((k for k, pattern in _KINDS.items() if _share(values, pattern) >= _KIND_SHARE), None)
+    kind = _kind_of(values)
     if kind is not None:
         if re.match(_KINDS[kind], name):
             return _Sign(False, True, f"{shown(name)} is a {kind} as the values below it")
         is_date = kind == "number" and re.match(_KINDS["date"], name)
+        if kind == "number" and name[0].isnumeric() and not is_date:
+            # As `12a` is among house numbers.
+            return None
         is_word = is_date or (re.search(r"[^\W\d]", name) and not _is_of_a_kind(name))
         return _Sign(True, True, f"{shown(name)} is no {kind}, but the values below it are") if is_word else None
     counts = values.value_counts()
@@ -197,6 +201,12 @@ def _sign(name: str, values: pa.Array) -> _Sign | None:
     if _num_usual_characters(values) >= max(_SENTENCE_CHARACTERS, 2 * len(name)):
         return _Sign(True, False, f"{shown(name)} is much shorter than the values below it")
     return None
+
+
+def _kind_of(values: pa.Array) -> str | None:
+    if not len(values):
+        return None
+    return next((kind for kind, pattern in _KINDS.items() if _share(values, pattern) >= _KIND_SHARE), None)
 
 
 def _is_of_a_kind(cell: str) -> bool:

@@ -16,6 +16,7 @@ from shardkit.features import Features, make_feature
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.files.streams import open_stream, read_exactly
+from shardkit.sources.media.coco import odd_boxes
 from shardkit.sources.media.label_tables import DECLARED_SIZE, LabelTable
 
 OBJECTS = "objects"
@@ -78,12 +79,13 @@ def with_objects(table: LabelTable, files: Sequence[RawFile]) -> LabelTable:
         raise BadInputError("several lines hold the objects of a file", where=place(files[0]), why=why, next_step=step)
     corners = np.array(boxes, np.float64).reshape(-1, 4)
     corners[:, 2:] += corners[:, :2]
+    odd = odd_boxes(corners, np.full((len(corners), 2), np.nan))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     is_text = any(isinstance(label, str) for label in classes)
     labels_array = pa.array(list(map(str, classes)) if is_text else classes, pa.string() if is_text else pa.int64())
     features, columns = _columns(corners, labels_array, offsets)
     return table._replace(
-        features=(*table.features, *features), columns={**table.columns, **columns}, notes=(*table.notes, _NOTE)
+        features=(*table.features, *features), columns={**table.columns, **columns}, notes=(*table.notes, _NOTE, *odd)
     )
 
 

@@ -14,6 +14,7 @@ from shardkit.file_types import suffix_of
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.files.whole_files import read_whole_files
+from shardkit.sources.media.coco import odd_boxes
 from shardkit.sources.media.label_tables import LabelTable
 from shardkit.sources.media.layouts import CLASS_FILES, image_of
 from shardkit.units import MiB, format_number, format_size
@@ -22,6 +23,7 @@ _MAX_BYTES = 16 * MiB
 _BATCH_FILES = 1024
 _LIST = (None,)
 _WHY_CHARACTERS = 200
+_DIGITS = 3
 
 
 def read_texts(files: Sequence[RawFile], column: str) -> LabelTable:
@@ -88,6 +90,9 @@ def read_yolo(files: Sequence[RawFile], described: Sequence[RawFile]) -> LabelTa
     notes = ["the boxes of YOLO are read as xmin, ymin, xmax, ymax, in pixels, one box after the other"]
     if num_polygons:
         notes.append(f"{format_number(num_polygons, 'polygon')} of YOLO read as the box around it")
+    # Parts of an image are rounded.
+    corners = np.round(np.array([x for found in boxes for x in found], np.float64).reshape(-1, 4), _DIGITS)
+    notes += odd_boxes(corners, np.ones((len(corners), 2)))
     return LabelTable([image_of(f.name) for f in files], features, columns, tuple(notes), is_relative=True)
 
 

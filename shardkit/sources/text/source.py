@@ -35,7 +35,14 @@ from shardkit.sources.base import (
     rejected_row,
     row_identities,
 )
-from shardkit.sources.class_folders import are_class_documents, class_of, classes_of, describe_classes, find_class_level
+from shardkit.sources.class_folders import (
+    are_class_documents,
+    check_depth,
+    class_of,
+    classes_of,
+    describe_classes,
+    find_class_level,
+)
 from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.row_casting import CastRows, bad_value_error, cast_rows
 from shardkit.sources.columns.sampling import HEAD_BYTES, sample_files
@@ -88,6 +95,7 @@ class TextSource(SourceSettings):
         classes = {class_of(file, leveled) for file in files}
         if None in classes or len(classes) < 2:
             return options
+        check_depth(files, leveled)
         return msgspec.structs.replace(leveled, text_record="file", has_text_classes=True)
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:

@@ -143,6 +143,17 @@ def test_a_first_line_that_no_value_could_be_names_the_columns(tmp_path, content
     assert len(rows) == len(content.splitlines()) - 1
 
 
+@pytest.mark.parametrize("cell", ["12a", "5 kg", "0x1F", "1e"])
+def test_a_cell_that_begins_as_a_number_is_no_name_of_a_column_of_numbers(tmp_path, cell):
+    message = refuses(tmp_path, f"{cell},Main St\n14,Oak St\n16,Elm St\n18,Ash St\n", has_header=False)
+    assert "no cell of it is like a name" in message
+    assert len(read(tmp_path / "a.csv", no_header=True)[1]) == 4
+    _, rows = read(
+        write(tmp_path, "street,2m_temperature\n" + "".join(f"a{i},{i}\n" for i in range(30))), has_header=True
+    )
+    assert len(rows) == 30
+
+
 def test_a_first_line_that_looks_like_a_comment_is_refused_with_the_option_for_it(tmp_path):
     assert "--comment '#' passes over lines" in refuses(tmp_path, "# made by hand,\na,b\nx,y\n", has_header=False)
 
