@@ -77,6 +77,14 @@ class OneProcess(BeamEngine):
     )  # fmt: skip
 
 
+_OF_A_JOB_SERVER = (
+    Setting("jvm", "an option of the job server's Java", "job_server_jvm_properties", lambda f: "-Xmx2g",
+            "-Xmx2g", "descriptions of a few bytes need no more; Java would take a quarter of the memory"),
+    *_environment("LOOPBACK", "workers in this process need no installation; use EXTERNAL on a cluster"),
+    STALL,
+)  # fmt: skip
+
+
 class Flink(BeamEngine):
     """Apache Flink."""
 
@@ -94,10 +102,7 @@ class Flink(BeamEngine):
                     lambda f: f.environment.get(FLINK_JAR), f"${FLINK_JAR}"),
             Setting("parallelism", "subtasks at the same time", "parallelism", _workers, "--workers",
                     "Flink's own default is one"),
-            Setting("jvm", "an option of the job server's Java", "job_server_jvm_properties", lambda f: "-Xmx2g",
-                    "-Xmx2g", "descriptions of a few bytes need no more; Java would take a quarter of the memory"),
-            *_environment("LOOPBACK", "workers in this process need no installation; use EXTERNAL on a cluster"),
-            STALL,
+            *_OF_A_JOB_SERVER,
         ),
         needs=_needs_file("jar", FLINK_JAR, "job server for Flink", ("flink_job_server_jar", "job_endpoint")),
         examples=(
@@ -127,10 +132,7 @@ class Spark(BeamEngine):
                     "a small Spark inside of the job server, for a first try"),
             Setting("jar", "Beam's job server for Spark 3", "spark_job_server_jar",
                     lambda f: f.environment.get(SPARK_JAR), f"${SPARK_JAR}"),
-            Setting("jvm", "an option of the job server's Java", "job_server_jvm_properties", lambda f: "-Xmx2g",
-                    "-Xmx2g", "descriptions of a few bytes need no more; Java would take a quarter of the memory"),
-            *_environment("LOOPBACK", "workers in this process need no installation; use EXTERNAL on a cluster"),
-            STALL,
+            *_OF_A_JOB_SERVER,
         ),
         needs=_needs_file("jar", SPARK_JAR, "job server for Spark", ("spark_job_server_jar", "job_endpoint")),
         examples=(

@@ -56,6 +56,8 @@ def test_a_table_has_all_rows_in_their_order(split, table):
     assert (empty.num_rows, empty.schema) == (0, found.schema)
 
 
+# Polars looks for torch.
+@pytest.mark.full
 def test_libraries_take_a_split_as_it_is(split, table):
     counted = duckdb.sql("select count(*), sum(i), count(s) from split").fetchall()
     assert counted == [(NUM_ROWS, NUM_ROWS * (NUM_ROWS - 1) // 2, NUM_ROWS - len(range(0, NUM_ROWS, 3)))]

@@ -56,7 +56,7 @@ class Writer:
             writer.write({"name": "Ada", "age": 36})
 
     Nothing can be read at the destination before. Rows go to a file some thousands at a time. With a `spool`, several
-    processes write parts of one dataset, each through a writer of its own; one of these commits all.
+    processes write parts of one dataset, each through its own writer. One writer commits all parts.
 
     Args:
         destination: Of the dataset.

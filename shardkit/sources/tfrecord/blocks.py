@@ -223,7 +223,7 @@ class Frames:
         stream: Stands at `start`.
         file: For messages, and for its size.
         form: How it is stored.
-        start: Where the stream stands in the file.
+        start: Byte of the file at which the stream begins.
         stop: Where the records end; 0 where the stream does.
     """
 

@@ -101,6 +101,8 @@ def test_what_is_no_rows_is_refused(data, said):
     assert said in str(caught.value)
 
 
+# Polars looks for torch.
+@pytest.mark.full
 def test_rows_of_libraries_with_types_of_their_own():
     polars, pandas = pytest.importorskip("polars"), pytest.importorskip("pandas")
     frames = [pandas.DataFrame({"c": pandas.Categorical([c])}, index=[c]) for c in "xy"]

@@ -1,4 +1,4 @@
-"""What a job on Dataflow is told and called: decided without any service."""
+"""Names and options of a job on Dataflow, decided without any service."""
 
 from __future__ import annotations
 
