@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from shardkit.errors import UsageError
-from shardkit.file_types import suffix_of
+from shardkit.file_types import COMPRESSED_PATTERN, suffix_of
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.inventory import is_companion_file
@@ -26,6 +26,7 @@ _MANY_FOLDERS = 100
 _MIN_PAIRS = 3
 _MANY_OTHERS = 10
 _MASKS = re.compile(r"(?:^|[^a-z])masks?(?:$|[^a-z])", re.IGNORECASE)
+_ARCHIVE_SUFFIX = re.compile(f"\\.(?:zip|tar(?:{COMPRESSED_PATTERN})?|tgz|tbz2?|txz)$", re.IGNORECASE)
 _CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos"})
 _DOCUMENT_SUFFIXES = frozenset({"", ".txt"})
 
@@ -179,9 +180,10 @@ def _glob_of(file: RawFile) -> str:
 def class_of(file: RawFile, options: SourceOptions) -> str | None:
     """Returns the folder that is the class of a file, None if it has none."""
     folders = _folders(file, options)
-    if options.no_labels:
+    if options.no_labels or len(folders) <= options.class_level:
         return None
-    return folders[options.class_level] if len(folders) > options.class_level else None
+    folder = folders[options.class_level]
+    return folder if file.member is None else _ARCHIVE_SUFFIX.sub("", folder)
 
 
 def classes_of(files: tuple[RawFile, ...], kind: str, options: SourceOptions) -> tuple[str, ...]:

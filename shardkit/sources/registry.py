@@ -323,9 +323,9 @@ def _unread(file: RawFile, kind: str) -> UsageError:
     is_image, is_audio = kind.endswith(" image"), kind.endswith(" audio file")
     lines = ", or read its lines with --format text" if kind.endswith(" text") else ""
     target = "PNG or JPEG" if is_image else "WAV or FLAC" if is_audio else "CSV, JSON Lines or Parquet"
+    first = "Unpack the archive around it" if file.member and "archive" in kind else f"Convert it to {target} first"
     return UsageError(
         f"the file is {kind}, which is not read",
         where=place(file),
-        next_step=f"Convert it to {target} first, or leave it out with --exclude GLOB{lines}. Read are "
-        f"{formats_that_are_read()}",
+        next_step=f"{first}, or leave it out with --exclude GLOB{lines}. Read are {formats_that_are_read()}",
     )

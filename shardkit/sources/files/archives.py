@@ -1,14 +1,16 @@
 """Archives among the inputs, listed as the folders that they stand for.
 
-A ZIP archive, and a tar that is no WebDataset, becomes its members. A tar is a WebDataset if most members share their
-names up to the first dot with a neighbour, as `1.jpg` and `1.cls` do, but not as `cat.0.jpg` and `cat.1.jpg` do; and
-else if most are columns such as `.json` or `.npy`. One that holds tables, or folders of several splits, is none.
+A ZIP archive, and a tar that is no WebDataset, becomes its members. So does a tar in a tar: the archive of ImageNet
+holds one for each class. A tar is a WebDataset if most members share their names up to the first dot with a neighbour,
+as `1.jpg` and `1.cls` do, but not as `cat.0.jpg` and `cat.1.jpg` do; and else if most are columns such as `.json` or
+`.npy`. One that holds tables, or folders of several splits, is none.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from typing import BinaryIO, NamedTuple, cast
@@ -19,6 +21,7 @@ from shardkit.errors import BadInputError, DamagedFileError, UnsafeInputError
 from shardkit.file_types import COMPRESSED_PATTERN, compression_of, has_image_suffix
 from shardkit.messages import printable, shown
 from shardkit.sources.base import ArchiveMember, RawFile, SourceOptions, place
+from shardkit.sources.file_globs import without_excluded
 from shardkit.sources.files.archive_members import remember_head
 from shardkit.sources.files.expansion_limit import expansion_error, largest_expansion
 from shardkit.sources.files.streams import ByteStream, open_raw, open_stored, open_stream, read_exactly, read_head
@@ -40,6 +43,7 @@ _OTHER_ZIPS = re.compile(
     r"\.(npz|docx|xlsx|xlsm|pptx|odt|ods|odp|epub|jar|war|apk|whl|egg|keras|pt|pth|ckpt|kmz|vsix)", re.IGNORECASE
 )
 _COMPRESSED = re.compile(f"{COMPRESSED_PATTERN}$", re.IGNORECASE)
+_TAR_NAME = re.compile(f"\\.(?:tar(?:{COMPRESSED_PATTERN})?|tgz|tbz2?|txz)$", re.IGNORECASE)
 _TABLES = re.compile(
     r"\.(csv|tsv|jsonl|ndjson|parquet|arrow|feather|ipc|orc|avro|tfrecord|tfrecords|sqlite3?|db3?|tar)",
     re.IGNORECASE,
@@ -84,7 +88,7 @@ def expand_archive(file: RawFile, head: bytes, options: SourceOptions) -> Member
     """
     suffix = _suffix_of(file.name).lower()
     if file.compression is None and (head.startswith(_ZIP_STARTS) or suffix == ".zip"):
-        return None if _OTHER_ZIPS.fullmatch(suffix) else _zip_members(file, is_sure=head.startswith(_ZIP_STARTS))
+        return None if _OTHER_ZIPS.fullmatch(suffix) else _zip_members(file, head.startswith(_ZIP_STARTS), options)
     head = head if file.compression is None else _decompressed_head(file)
     if not is_tar(head, file.name) or options.format == "webdataset":
         return None
@@ -99,7 +103,7 @@ def _decompressed_head(file: RawFile) -> bytes:
         return b""
 
 
-def _zip_members(file: RawFile, *, is_sure: bool) -> Members | None:
+def _zip_members(file: RawFile, is_sure: bool, options: SourceOptions) -> Members | None:
     with open_raw(file) as raw:
         try:
             entries = read_directory(raw, file.num_bytes, MAX_MEMBERS)
@@ -116,7 +120,7 @@ def _zip_members(file: RawFile, *, is_sure: bool) -> Members | None:
         if (unsafe := unsafe_name(entry.name)) is not None:
             raise _refused("ZIP", file, f"{shown(entry.name)}: {unsafe}", UnsafeInputError)
     found = [_zip_member(file, e) for e in entries if not _is_hidden(e.name)]
-    return _checked(file, sorted(map(_with_compression, found), key=_name_of), "ZIP")
+    return _checked(file, _with_nested(sorted(map(_with_compression, found), key=_name_of), options), "ZIP")
 
 
 def _zip_member(file: RawFile, entry: ZipEntry) -> RawFile:
@@ -200,7 +204,39 @@ def _tar_members(file: RawFile, options: SourceOptions) -> Members | None:
         if found.is_webdataset():
             return None
         raise (_damaged("tar", file, str(error)) if isinstance(error, TarDamageError) else error) from error
-    return None if found.is_webdataset() else found.members()
+    if found.is_webdataset():
+        return None
+    members = found.members()
+    return _checked(file, members if file.member else _with_nested(members, options), "tar")
+
+
+def _with_nested(members: list[RawFile], options: SourceOptions) -> list[RawFile]:
+    """Returns members with what a tar among them holds in place of it, unless it is a WebDataset or excluded.
+
+    Raises:
+        BadInputError: If a tar is compressed or lies in a ZIP archive, so that its members are no ranges of the outer
+            archive.
+    """
+    files = []
+    for member in members:
+        nested = _nested(member, options) if _TAR_NAME.search(member.name) else None
+        inner = () if nested is None else nested.files
+        files += [msgspec.structs.replace(file, name=f"{member.name}/{file.name}") for file in inner] or [member]
+    return files
+
+
+def _nested(file: RawFile, options: SourceOptions) -> Members | None:
+    if not without_excluded([file], options) or not is_tar(_decompressed_head(file), file.name):
+        return None
+    members = _tar_members(file, options)
+    if members is None or file.member is None or (file.member.kind == "tar" and file.compression in (None, "archive")):
+        return members
+    raise BadInputError(
+        "an archive lies in an archive",
+        where=place(file),
+        why="its files can be read there only if both are tars and the inner one is not compressed",
+        next_step=f"Unpack the outer one and name the folder, or leave it out with --exclude {shlex.quote(file.name)}",
+    )
 
 
 class _WebDatasetError(Exception):
@@ -241,11 +277,11 @@ class _Found:
         if self._refusal is None:
             self._files.append(_tar_member(self._file, member, tar))
 
-    def members(self) -> Members:
+    def members(self) -> list[RawFile]:
         self._check()
         if self._file.compression is None:
             self._files.sort(key=_name_of)
-        return _checked(self._file, self._files, "tar")
+        return self._files
 
     def _check(self) -> None:
         if self._refusal is not None:
@@ -259,12 +295,13 @@ def _tar_of(file: RawFile, stream: ByteStream) -> TarStream:
 
 
 def _tar_member(file: RawFile, member: TarMember, tar: TarStream) -> RawFile:
+    outer = file.member
     place_in = ArchiveMember(
         kind="tar",
-        start=member.data_start,
+        start=member.data_start + (outer.start if outer else 0),
         num_stored_bytes=member.num_bytes,
-        archive_num_bytes=file.num_bytes,
-        archive_compression=file.compression,
+        archive_num_bytes=outer.archive_num_bytes if outer else file.num_bytes,
+        archive_compression=outer.archive_compression if outer else file.compression,
     )
     head = tar.read(_HEAD_BYTES if file.compression is None else _REMEMBERED_BYTES)
     remember_head(file, place_in, head)
