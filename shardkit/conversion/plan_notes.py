@@ -69,9 +69,9 @@ def _split_notes(plan: Plan) -> tuple[str, ...]:
 def _folder_notes(plan: Plan) -> tuple[str, ...]:
     format = format_named(plan.recipe.source.format)
     is_settled = format.name == "dataset" or plan.transforms.options.source_column is not None
-    if format.has_row_files or is_settled:
+    if format.has_row_files or is_settled or plan.recipe.source.text_record == "file":
         return ()
-    return folder_notes(plan.files, plan.recipe.source.has_text_classes)
+    return folder_notes(plan.files, is_text=format.name == "text")
 
 
 def _limit_notes(plan: Plan, listed: tuple[RawFile, ...]) -> tuple[str, ...]:

@@ -276,19 +276,22 @@ def _paired_classes(files: Sequence[RawFile], options: SourceOptions) -> Iterato
         )
 
 
-def folder_notes(files: Sequence[RawFile], has_classes: bool) -> tuple[str, ...]:
-    """Returns a note on files that lie in a few folders with names in letters, which become no column.
+def folder_notes(files: Sequence[RawFile], is_text: bool) -> tuple[str, ...]:
+    """Returns a note on files that lie in a few folders, which become no column.
 
     Args:
-        files: Of tables or texts.
-        has_classes: Whether the folders are the classes.
+        files: Of tables, or of texts whose lines are rows.
+        is_text: Whether they are texts.
     """
-    names = {_class_name(file) for file in files}
-    if has_classes or None in names or not 1 < len(names) <= _MANY_FOLDERS:
+    names = {(folders_below_split(file.name) or [""])[-1] for file in files}
+    # Folders that are a key and a value are columns.
+    if not 1 < len(names) <= _MANY_FOLDERS or any(not name or "=" in name for name in names):
         return ()
-    listed = ", ".join(printable(str(name)) for name in sorted(map(str, names))[:_LISTED_FOLDERS])
-    more = ", ..." if len(names) > _LISTED_FOLDERS else ""
-    return (f"the folders {listed}{more} become no column; --source-column NAME gives each row the path of its file",)
+    listed = ", ".join(map(printable, sorted(names)[:_LISTED_FOLDERS])) + (
+        ", ..." if len(names) > _LISTED_FOLDERS else ""
+    )
+    whole = ", --text-record file makes each file a row with its folder as class" if is_text else ""
+    return (f"the folders {listed} become no column; --source-column NAME gives each row the path of its file{whole}",)
 
 
 def are_class_documents(files: Sequence[RawFile]) -> bool:

@@ -87,8 +87,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "--skip-lines", "Lines before the header of each CSV file.", INPUTS, "content", minimum=0
     )] = 0  # fmt: skip
     comment: Annotated[str | None, Option(
-        "--comment", "Lines of CSV files that begin with this character are no rows.",
-        INPUTS, "content", form=Named("CHAR"),
+        "--comment", "Lines of CSV files that begin with this, such as # or ##, are no rows.",
+        INPUTS, "content", form=Named("TEXT"),
     )] = None  # fmt: skip
     null_values: Annotated[tuple[str, ...], Option(
         "--null-value", "Also null in CSV files, such as NA.", INPUTS, "content", form=Named("TEXT"), is_common=True,

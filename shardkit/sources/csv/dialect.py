@@ -28,7 +28,7 @@ _HEADER_BYTES = MiB
 _HINT = re.compile(rb"(?P<quote>\x22?)sep=(?P<delimiter>[\x09\x20-\x7e])(?P=quote)(?:\r\n|\n|\r)[\r\n]*", re.IGNORECASE)
 _TITLE_BYTES = 16 * KiB
 _MAX_TITLES, _MIN_RECORDS = 20, 3
-_COMMENT_MARKS = "#|%!;*"
+_COMMENT_MARKS = re.compile(r"[#|%!;*]{0,8}")
 _SAME_HEADER = (
     "Add --union-by-name, which makes missing values null, leave columns unread with --drop-columns, leave files out "
     "with --exclude GLOB, or convert them one by one"
@@ -180,8 +180,10 @@ def check_no_title(text: bytes, is_whole: bool, rule: QuotedRecords, where: str,
 
 
 def _without_titles(titles: bytes, number: int) -> str:
-    marks = {line[:1].decode("latin-1") for line in titles.splitlines() if line}
-    if len(marks) == 1 and (mark := marks.pop()) in _COMMENT_MARKS:
+    # In VCF `##` begins remarks, and `#` the header.
+    lines = [line.decode("latin-1") for line in titles.splitlines() if line]
+    mark = min((found[0] for line in lines if (found := _COMMENT_MARKS.match(line))), key=len, default="")
+    if mark and all(line.startswith(mark) for line in lines):
         return f"Leave these lines out with --comment '{mark}'"
     return f"Leave the lines before the table out with --skip-lines {number}, which skips as many in each file"
 

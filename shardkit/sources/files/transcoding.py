@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Protocol
@@ -15,6 +16,8 @@ from shardkit.units import KiB, MiB
 
 _PIECE_BYTES = 256 * KiB
 _MAX_HELD_BYTES = MiB
+_MAX_COMMENT = 8
+_COMMENT = re.compile(f"[!#-\\x7e \\t]{{1,{_MAX_COMMENT}}}")
 _UTF8 = frozenset({"utf-8", "utf-8-sig"})
 # They write names of hosts and literals of programs, not files, and some cannot be read piece by piece.
 _NO_FILES = frozenset({"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "unicode_escape"})
@@ -32,12 +35,13 @@ def with_text_options(files: Iterable[RawFile], options: SourceOptions) -> tuple
     """Returns files that are read as text in an encoding, without comments and first lines, as the options ask.
 
     Raises:
-        UsageError: If there is no such encoding, or what begins comments is no ASCII character.
+        UsageError: If there is no such encoding, or what begins comments is no short ASCII.
     """
     found = None if options.encoding is None else find_encoding(options.encoding)
     comment = options.comment
-    if comment is not None and (len(comment) != 1 or not comment.isascii() or comment in '"\r\n\0'):
-        raise UsageError(f"{comment!r} cannot begin comments", next_step="Give one character, such as --comment '#'")
+    if comment is not None and not _COMMENT.fullmatch(comment):
+        step = f"Give 1 to {_MAX_COMMENT} characters of ASCII without quotes, such as --comment '#'"
+        raise UsageError(f"{comment!r} cannot begin comments", next_step=step)
     if found is None and comment is None and not options.skip_lines and options.records is None:
         return tuple(files)
     changes = {

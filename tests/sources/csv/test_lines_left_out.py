@@ -60,7 +60,17 @@ def test_lines_keep_their_numbers(tmp_path):
         rows_of(path, skip_lines=2, comment="#")
 
 
-@pytest.mark.parametrize("comment", ["", "##", "\n", '"', "é"])
+def test_a_header_may_begin_like_the_remarks_above_it(tmp_path):
+    text = "##format=1\n##source=x\n#CHROM\tPOS\n" + "".join(f"chr1\t{i}\n" for i in range(20))
+    path = tmp_path / "a.tsv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="--comment '##'") as raised:
+        rows_of(path)
+    assert "below 2 lines" in str(raised.value)
+    assert rows_of(path, comment="##") == [{"#CHROM": "chr1", "POS": i} for i in range(20)]
+
+
+@pytest.mark.parametrize("comment", ["", "#" * 9, "#\n", "\n", '"', "é"])
 def test_what_cannot_begin_a_comment(comment):
     with pytest.raises(UsageError, match="cannot begin comments"):
         with_text_options((), SourceOptions(comment=comment))
