@@ -306,7 +306,8 @@ def _describe_pixels(rows: Sequence[FeatureRow]) -> str:
     if not all(name in known and known[name].min is not None for name in ("height", "width")):
         return ""
     height, width, channels = known["height"], known["width"], known.get("channels")
-    text = f"{width.min} x {height.min} to {width.max} x {height.max} pixels"
+    smallest, largest = f"{width.min} x {height.min}", f"{width.max} x {height.max}"
+    text = f"{smallest if smallest == largest else f'{smallest} to {largest}'} pixels"
     if channels is None or channels.min is None:
         return text
     same = channels.min == channels.max

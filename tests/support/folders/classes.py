@@ -45,6 +45,20 @@ def _zip(source: Path, target: Path) -> None:
             archive.write(path, path.relative_to(source))
 
 
+def _tar_of_class_tars(folder: Path) -> list[Row]:
+    rows = _class_folders(folder / "loose", classes=("n01440764", "n01443537"))
+    with tarfile.open(folder / "ILSVRC2012_img_train.tar", "w") as outer:
+        for name in ("n01440764", "n01443537"):
+            inner = folder / f"{name}.tar"
+            with tarfile.open(inner, "w") as archive:
+                for path in sorted((folder / "loose" / name).iterdir()):
+                    archive.add(path, f"{name}_{path.name}")
+            outer.add(inner, inner.name)
+            inner.unlink()
+    shutil.rmtree(folder / "loose")
+    return rows
+
+
 def _tar(source: Path, target: Path) -> None:
     with tarfile.open(target, "w:gz" if target.suffix == ".gz" else "w") as archive:
         archive.add(source / "pets", "pets")
@@ -151,6 +165,7 @@ CLASSES = (
     Case("ImageFolder, a tar", _archived(_tar, splits=("",), suffix=".tar")),
     Case("ImageFolder with splits, a tar.gz", _archived(_tar, splits=("train", "test"), suffix=".tar.gz")),
     Case("ImageFolder with splits, a zip", _archived(_zip, splits=("train", "test"), suffix=".zip")),
+    Case("ImageNet, a tar of class tars", _tar_of_class_tars),
     Case("one class only", lambda f: _class_folders(f, classes=("cat",)), refusal=_ONE_CLASS),
     Case(
         "one class only, --no-labels",
