@@ -53,6 +53,9 @@ _FOREIGN = (
     (b"\x1a\x45\xdf\xa3", "a Matroska or WebM file"),
     (b"#!AMR", "an AMR audio file"),
 )
+_SVG = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*(?:<!DOCTYPE svg|<svg[\s>])", re.DOTALL
+)
 _BOXES = {
     b"avif": "an AVIF image",
     b"heic": "a HEIC image",
@@ -125,6 +128,8 @@ def foreign_format(head: bytes) -> str | None:
         return "an Excel or Office document"
     if _PICKLE.match(head):
         return "a pickle of Python"
+    if _SVG.match(head):
+        return "an SVG image"
     known = next((words for magic, words in _FOREIGN if head.startswith(magic)), None)
     if known is not None:
         return known

@@ -141,7 +141,7 @@ class AllColumns(Form):
         return value == [] or None
 
 
-# Fewer bad rows than this end no conversion that has no --max-bad.
+# So few bad rows end no conversion that has no --max-bad, unless they are more than half of all.
 _IGNORED_BAD = 99
 
 
@@ -149,7 +149,8 @@ class BadLimit:
     """How many rows may be bad: a number, or a share of all rows.
 
     Args:
-        text: Such as `100` or `0.1%`. None if no limit is given: a tenth of the rows, and any number below 100.
+        text: Such as `100` or `0.1%`. None if no limit is given: a tenth of the rows, and below 100
+            of them half.
 
     Raises:
         UsageError: If it is neither.
@@ -174,4 +175,5 @@ class BadLimit:
     def is_exceeded(self, num_bad: int, num_rows: int) -> bool:
         """Returns whether there are more bad rows than allowed; exact at the border."""
         allowed = self._number if self._share is None else self._share * num_rows
-        return num_bad > self._ignored and num_bad > allowed
+        is_ignored = num_bad <= self._ignored and 2 * num_bad <= num_rows
+        return num_bad > allowed and not is_ignored

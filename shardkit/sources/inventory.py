@@ -14,7 +14,8 @@ from shardkit.sources.formats import FORMATS, format_named
 from shardkit.units import format_count, format_size
 
 _SUMMARIES = frozenset({"_metadata", "_common_metadata"})
-_BESIDE_DATA = re.compile(r"^[._]|^(?:thumbs\.db|desktop\.ini)$|\.(?:md5|sha256)$", re.IGNORECASE)
+_CHECKSUM = re.compile(r"\.(?:md5|sha1|sha256|sha512)$|^(?:md5|sha1|sha256|sha512)sums?(?:\.txt)?$", re.IGNORECASE)
+_BESIDE_DATA = re.compile(r"^[._]|^(?:thumbs\.db|desktop\.ini)$", re.IGNORECASE)
 _LISTED_FILES = 3
 _EXAMPLE_WIDTH = 16
 _TITLE_WIDTH = 22
@@ -62,7 +63,8 @@ class Kind(NamedTuple):
 
 def is_companion_file(name: str) -> bool:
     """Whether a file is called like something that systems and tools put beside data, or that accompanies it."""
-    return _BESIDE_DATA.search(_base(name)) is not None or file_types.is_document_name(name)
+    is_beside = _BESIDE_DATA.search(_base(name)) or _CHECKSUM.search(_base(name))
+    return is_beside is not None or file_types.is_document_name(name)
 
 
 def suffix_in(name: str) -> str:
@@ -169,7 +171,7 @@ def _is_no_data(name: str, one: Recognized | None, data: set[str | None]) -> boo
     if file_types.is_document_name(name):
         return one.format is None or format_named(one.format).content == "text"
     base = _base(name)
-    return one.format not in data or base in _SUMMARIES or base.startswith("._")
+    return one.format not in data or _CHECKSUM.search(base) is not None or base in _SUMMARIES or base.startswith("._")
 
 
 def _base(name: str) -> str:

@@ -29,7 +29,7 @@ _VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|(?<!\w)-?\d[\d,.]*")
 def check_bad_rows(plan: Plan, extracted: Sequence[Extracted]) -> None:
     """Checks that no more rows were rejected than the recipe allows, as far as that can be known.
 
-    A recipe without `max_bad` allows a tenth of them, and any number below 100.
+    A recipe without `max_bad` allows a tenth of them, and below 100 half.
 
     Raises:
         BadInputError: If there were; shows a few of them. Or if a file of unknown length was rejected as a whole.

@@ -40,8 +40,7 @@ def parts_by_split(file: RawFile) -> tuple[RawFile, ...]:
 def arrays_by_split(num_rows: Mapping[str, int]) -> dict[str, dict[str, str]]:
     """Returns the arrays of each split by the names of their columns, which lack the word that tells the split.
 
-    There are none unless the arrays of each split are a table, all with the same columns. Arrays of one length are one
-    table, whatever they are called.
+    There are none unless the arrays of each split are a table, all with the same columns.
 
     Args:
         num_rows: Of each array, by its name.
@@ -54,7 +53,7 @@ def arrays_by_split(num_rows: Mapping[str, int]) -> dict[str, dict[str, str]]:
         found[named.split][column] = name
     lengths = [{num_rows[name] for name in arrays.values()} for arrays in found.values()]
     columns = {frozenset(arrays) for arrays in found.values()}
-    if len(found) < 2 or len(columns) > 1 or any(len(own) > 1 for own in lengths) or len(set().union(*lengths)) < 2:
+    if len(found) < 2 or len(columns) > 1 or any(len(own) > 1 for own in lengths):
         return {}
     return {split: found[split] for split in in_order(found)}
 

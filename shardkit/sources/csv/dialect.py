@@ -179,6 +179,23 @@ def check_no_title(text: bytes, is_whole: bool, rule: QuotedRecords, where: str,
         )
 
 
+def quoted_rows_notes(file: RawFile, dialect: Dialect) -> tuple[str, ...]:
+    """Returns a note on the first record whose quotes hold lines that would be records by themselves."""
+    text = read_head(file, SNIFF_BYTES)[dialect.data_start :]
+    if not dialect.has_quotes or len(dialect.columns) < 2 or b'"' not in text:
+        return ()
+    records = dialect.rule.records(text[: dialect.rule.last_end(text)])
+    lines = QuotedRecords(dialect.delimiter, has_quotes=False)
+    for number, (start, end) in enumerate(zip(records.starts.tolist(), records.ends.tolist(), strict=True), start=1):
+        num_lines = text.count(b"\n", start, end)
+        if num_lines > 1 and (lines.widths(text[start:end]) == len(dialect.columns)).all():
+            return (
+                f"row {number:,} of {printable(file.name)} spans {num_lines} lines by its quotes, each of "
+                f"{len(dialect.columns)} fields; --quote none reads a row a line",
+            )
+    return ()
+
+
 def _without_titles(titles: bytes, number: int) -> str:
     # In VCF `##` begins remarks, and `#` the header.
     lines = [line.decode("latin-1") for line in titles.splitlines() if line]

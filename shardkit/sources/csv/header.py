@@ -35,18 +35,22 @@ _KINDS = {
 # Good and Turing: the share of values that occur once is about the chance that one more value is new.
 _MAX_NEW_SHARE = 0.01
 _MIN_VALUES = 20
+# Fewer numbers in order may be values.
+_MIN_COUNT = 3
 _LISTED_CELLS = 5
 _MAX_SHORTER_SHARE = 0.02
 _NAME = re.compile(r"[^\W\d][\w .:/()%#$&+@*\[\]'-]{0,59}")
 _COMMENT = re.compile(r"#|%|//|--")
+# As `<missing>`.
+_IN_BRACKETS = re.compile(r"<.*>|\[.*\]|\(.*\)")
 _SENTENCE_CHARACTERS = 24
 _YEAR = "(1[0-9]|20)[0-9]{2}"
 # What people call columns.
 _USUAL_NAMES = frozenset(
     """abstract address age answer artist author body caption category city class code comment content country created
     date description email file filename gender id image image_id img index key label labels lang language lat latitude
-    lon longitude month name path phone price question rating review score sentence sentiment sex source species split
-    state status tag tags target text time timestamp title token tokens tweet type url user user_id username value
+    lon longitude month name path phone price question rating region review score sentence sentiment sex source species
+    split state status tag tags target text time timestamp title token tokens tweet type url user user_id username value
     weight word words year""".split()  # noqa: SIM905
 )
 # What stands for a value that is not there, and is no name.
@@ -81,13 +85,12 @@ def read_header(cells: Sequence[str], columns: Sequence[pa.Array]) -> HeaderRead
         return HeaderReading("values" if any(map(_is_of_a_kind, given)) else "names", "it is the only line")
     if not given:
         return HeaderReading("names", "it is blank")
-    if count_from_zero(given) and len(given) > 2:
+    if count_from_zero(given) and len(given) > _MIN_COUNT:
         return HeaderReading("names", "its cells count from 0")
     values = [column.drop_null() for column in columns]
     signs = [_sign(name, below) for name, below in zip(names, values, strict=True)]
-    years = {i: int(name) for i, name in enumerate(names) if _is_year_over_others(name, values[i])}
-    if _follow_each_other(list(years.values())):
-        signs = [_Sign(True, False, "its years follow each other") if i in years else s for i, s in enumerate(signs)]
+    if (series := _series_of(names, values)) is not None and (read := _read_series(names, signs, series)) is not None:
+        return read
     found = [sign for sign in signs if sign is not None]
     of_values = [sign.why for sign in found if not sign.is_name]
     of_names = [sign.why for sign in found if sign.is_name]
@@ -177,7 +180,8 @@ class _Sign(NamedTuple):
 
 def _sign(name: str, values: pa.Array) -> _Sign | None:
     values = values.filter(pc.invert(pc.is_in(values, pa.array(["", *USUAL_NULLS]))))
-    if not name or name in USUAL_NULLS or name.lower() in _NO_VALUES or not len(values):
+    is_no_value = name in USUAL_NULLS or name.lower() in _NO_VALUES or _IN_BRACKETS.fullmatch(name) is not None
+    if not name or is_no_value or not len(values):
         return None
     kind = _kind_of(values)
     if kind is not None:
@@ -229,11 +233,33 @@ def _num_usual_characters(values: pa.Array) -> int:
     return int(pc.quantile(pc.utf8_length(values), _MAX_SHORTER_SHARE, interpolation="lower")[0].as_py())
 
 
-def _is_year_over_others(name: str, values: pa.Array) -> bool:
-    if not re.fullmatch(_YEAR, name) or not len(values):
-        return False
-    return _share(values, _KINDS["number"]) >= _KIND_SHARE and _share(values, f"^{_YEAR}$") < 1 - _KIND_SHARE
+class _Series(NamedTuple):
+    # Cells that are numbers in order, as wide tables have them in their header.
+    positions: frozenset[int]
+    why: str
+    is_over_alike: bool
 
 
-def _follow_each_other(numbers: Sequence[int]) -> bool:
-    return len(numbers) > 1 and all(after - before == 1 for before, after in itertools.pairwise(numbers))
+def _series_of(names: Sequence[str], values: Sequence[pa.Array]) -> _Series | None:
+    numbers = {i: int(name) for i, name in enumerate(names) if re.fullmatch("[0-9]{1,6}", name)}
+    if len(numbers) >= _MIN_COUNT and list(numbers.values()) == list(range(len(numbers))):
+        return _Series(frozenset(numbers), "its numbers count from 0", is_over_alike=False)
+    years = {i: number for i, number in numbers.items() if re.fullmatch(_YEAR, names[i]) and len(values[i])}
+    if len(years) < 2 or any(after - before != 1 for before, after in itertools.pairwise(years.values())):
+        return None
+    is_over_years = all(_share(values[i], f"^{_YEAR}$") >= 1 - _KIND_SHARE for i in years)
+    return _Series(frozenset(years), "its years follow each other", is_over_years)
+
+
+def _read_series(names: Sequence[str], signs: Sequence[_Sign | None], series: _Series) -> HeaderReading | None:
+    """Returns what a first line is in which numbers are in order; None if the other cells or the values below tell."""
+    others = [sign for i, sign in enumerate(signs) if sign is not None and i not in series.positions]
+    if not all(sign.is_name for sign in others):
+        return None
+    words = {word for name in names for word in re.findall(r"[^\W\d_]+", name.lower())}
+    is_usual = not words.isdisjoint(_USUAL_NAMES)
+    is_name = bool(others) or is_usual or not all(names)
+    if is_name and not series.is_over_alike:
+        return HeaderReading("names", series.why, is_usual)
+    numbers = "its numbers may be values as those below them"
+    return HeaderReading("undecided", f"{series.why}, but {numbers}") if is_name or not series.is_over_alike else None

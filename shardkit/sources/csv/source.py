@@ -34,6 +34,7 @@ from shardkit.sources.csv.dialect import (
     check_alike,
     check_columns,
     check_same_columns,
+    quoted_rows_notes,
     read_dialect,
     read_first_line,
 )
@@ -151,6 +152,7 @@ class CsvSource(SourceSettings):
                 f"{printable(written[0][0].name)} has no header line: its {called}; --columns A,B,... names them, "
                 "--header takes the first line"
             )
+        notes += (note for one in sample_files(written) for note in quoted_rows_notes(*one))
         head = attempt(read_csv_head, *written[0], options)
         if isinstance(head, DamagedFileError):
             return tuple(notes)

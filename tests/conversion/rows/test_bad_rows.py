@@ -107,9 +107,18 @@ def test_the_limit_is_exact(tmp_path, limit, code):
 
 @pytest.mark.parametrize(
     ("num_bad", "num_rows", "is_exceeded"),
-    [(99, 99, False), (100, 100, True), (100, 1000, False), (101, 1000, True), (100, 999, True)],
+    [
+        (1, 2, False),
+        (2, 3, True),
+        (99, 198, False),
+        (99, 197, True),
+        (100, 100, True),
+        (100, 1000, False),
+        (101, 1000, True),
+        (100, 999, True),
+    ],
 )
-def test_without_a_limit_a_tenth_may_be_bad_and_any_number_below_100(num_bad, num_rows, is_exceeded):
+def test_without_a_limit_a_tenth_may_be_bad_and_of_few_rows_half(num_bad, num_rows, is_exceeded):
     assert BadLimit(None).is_exceeded(num_bad, num_rows) == is_exceeded
 
 

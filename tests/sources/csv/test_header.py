@@ -119,9 +119,11 @@ def test_a_first_line_that_looks_like_the_values_below_it_is_a_row(tmp_path, con
     "content",
     [
         "id,x\n1,2\n",
-        "0,1,2\n5,6,7\n",
+        "0,1,2,3\n5,6,7,8\n",
+        "label,0,1,2\ncat,5,6,7\ndog,1,9,0\n",
+        "0,1,2,label\n5,6,7,cat\n",
+        ",1990,1991\nFR,1.5,2.5\n",
         "name,1960,1961\nx,1.5,2.5\n",
-        "2019,2020,2021\n3,4,5\n",
         "id,2020,2021\n1,2,3\n",
         ",b\n0,2.5\n1,3.5\n",
         "text,sentiment\nx,y\n",
@@ -170,6 +172,20 @@ def test_a_first_line_that_may_be_either_is_refused(tmp_path, content):
     assert "--comment" not in message
     assert len(read(tmp_path / "a.csv", has_header=True)[1]) == 1
     assert len(read(tmp_path / "a.csv", no_header=True)[1]) == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "0,1,2\n5,6,7\n",
+        "FR,2001,2002\nDE,35.5,40.1\nIT,12.5,13.5\n",
+        "1990,1991,1992\n5.5,1.5,2.5\n",
+        "country,1990,1991\nFR,1990,2000\nDE,1991,1992\n",
+        "Anna,<missing>\nBert,2\nCarl,4\n",
+    ],
+)
+def test_numbers_in_order_that_may_be_values_are_refused(tmp_path, content):
+    assert "the first line may be names or values" in refuses(tmp_path, content, has_header=False)
 
 
 def test_files_with_and_without_a_header_line_are_refused_together(tmp_path):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shardkit.errors import BadInputError
 from shardkit.features import make_feature
 from shardkit.sources import list_inputs
-from shardkit.sources.base import SourceOptions
+from shardkit.sources.base import SourceOptions, settle
 from shardkit.sources.csv.source import CsvSource
 from shardkit.sources.text import quoting
 from shardkit.sources.text.quoting import QuotedRecords
@@ -176,3 +176,15 @@ def test_quotes_are_text_where_a_user_says_so(values):
         path = write(Path(folder), "n,x\n" + "".join(f"{n},-{value}\n" for n, value in enumerate(values)))
         _, rows = read(path, quote="none", has_header=True)
     assert [row["x"] for row in rows] == [f"-{value}" for value in values]
+
+
+def test_quotes_that_hold_whole_rows_are_noted(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text('id\treview\n1\t"Great film\n2\tok\n3\tThe end"\n4\tfine\n')
+    files = list_inputs([str(path)]).files
+    options = settle(CsvSource(), files, SourceOptions())
+    note = next(note for note in CsvSource().notes(files, options) if "--quote none" in note)
+    assert note.startswith("row 1 of a.tsv spans 3 lines by its quotes, each of 2 fields")
+    path.write_text('id\treview\n1\t"Great film\n\nwith songs"\n4\tfine\n')
+    files = list_inputs([str(path)]).files
+    assert not any("--quote none" in note for note in CsvSource().notes(files, options))
