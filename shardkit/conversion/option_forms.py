@@ -120,10 +120,11 @@ def _checked_files(shares: Sequence[SplitShare]) -> tuple[SplitShare, ...]:
 
 def _check_fraction(share: SplitShare) -> None:
     if not 0 < share.fraction <= 1:
+        percent = share.fraction if 1 < share.fraction <= 100 else 90
         raise UsageError(
             f"the fraction of split {share.name!r} is {share.fraction:g}",
             why="it must lie between 0 and 1",
-            next_step=f"Write it like --split {share.name}=0.9, or --split {share.name}=90%",
+            next_step=f"Write it like --split {share.name}={percent / 100:g}, or --split {share.name}={percent:g}%",
         )
 
 

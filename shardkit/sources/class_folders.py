@@ -14,6 +14,7 @@ from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.naming_tables import labels_option
 from shardkit.sources.split_names import folders_below_split, split_of
+from shardkit.sources.split_words import name_beside_split
 from shardkit.units import MiB, format_count
 
 _MAX_DOCUMENT_BYTES = MiB
@@ -66,6 +67,7 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
     _check_no_masks(files)
     if options.labels is not None:
         return
+    _check_no_class_beside_split(files, options)
     check_depth(files, options)
     classes = Counter(class_of(file, options) for file in files)
     _check_no_container(files, options, classes)
@@ -133,6 +135,22 @@ def _check_no_container(files: tuple[RawFile, ...], options: SourceOptions, clas
         next_step=f"Leave files out with --exclude GLOB, as by {excluded}; --no-labels takes all without a class, "
         "and --labels names a file of labels",
     )
+
+
+def _check_no_class_beside_split(files: Sequence[RawFile], options: SourceOptions) -> None:
+    found: dict[str, dict[str, str]] = {}
+    for name in (file.name for file in files) if options.has_split_names else ():
+        if (beside := name_beside_split(name)) is not None:
+            found.setdefault(beside.split, {}).setdefault(beside.rest, beside.folder)
+    for split, folders in found.items():
+        if len(folders) > 1:
+            rest, folder = min(folders.items())
+            raise UsageError(
+                "folders are called after a split and something else, which may be a class",
+                why=f"such as {', '.join(map(printable, sorted(folders.values())[:_LISTED_FOLDERS]))}",
+                next_step=f"Move the files of {printable(folder)} to {split}/{printable(rest)} and the like, or add "
+                "--no-labels to take them without a class",
+            )
 
 
 def _check_no_masks(files: tuple[RawFile, ...]) -> None:
@@ -237,7 +255,12 @@ def class_notes(files: tuple[RawFile, ...], kinds: str, options: SourceOptions) 
         return ()
     if any(class_of(f, options) is not None for f in files):
         classes = f"files in class folders: {describe_classes(files, options)}"
-        return (classes, *_joined_classes(files, options), *_paired_classes(files, options))
+        return (
+            classes,
+            *_joined_classes(files, options),
+            *_alike_classes(files, options),
+            *_paired_classes(files, options),
+        )
     only = _folders(files[0], options)[-1:] if files else []
     if not only:
         return (f"the {kinds} lie in no class folders and get no label",)
@@ -258,6 +281,17 @@ def _joined_classes(files: Sequence[RawFile], options: SourceOptions) -> Iterato
         more = f", as are {len(joined) - 1:,} more" if len(joined) > 1 else ""
         listed = " and ".join(map(printable, found[:2])) + (", ..." if len(found) > 2 else "")
         yield f"class {shown(name)} is that of {listed}{more}; --labels names a table with other classes"
+
+
+def _alike_classes(files: Sequence[RawFile], options: SourceOptions) -> Iterator[str]:
+    """Yields a note on classes whose names differ in capitals alone."""
+    names = {name for file in files if (name := class_of(file, options)) is not None}
+    by_word: dict[str, list[str]] = {}
+    for name in sorted(names):
+        by_word.setdefault(name.casefold(), []).append(name)
+    alike = next((found for found in by_word.values() if len(found) > 1), None)
+    if alike is not None:
+        yield f"the classes {' and '.join(map(shown, alike))} differ in capitals alone"
 
 
 def _paired_classes(files: Sequence[RawFile], options: SourceOptions) -> Iterator[str]:
@@ -283,14 +317,16 @@ def folder_notes(files: Sequence[RawFile], is_text: bool) -> tuple[str, ...]:
         files: Of tables, or of texts whose lines are rows.
         is_text: Whether they are texts.
     """
-    names = {(folders_below_split(file.name) or [""])[-1] for file in files}
+    besides = {beside.folder for file in files if (beside := name_beside_split(file.name)) is not None}
+    names = besides if len(besides) > 1 else {(folders_below_split(file.name) or [""])[-1] for file in files}
     # Folders that are a key and a value are columns.
     if not 1 < len(names) <= _MANY_FOLDERS or any(not name or "=" in name for name in names):
         return ()
     listed = ", ".join(map(printable, sorted(names)[:_LISTED_FOLDERS])) + (
         ", ..." if len(names) > _LISTED_FOLDERS else ""
     )
-    whole = ", --text-record file makes each file a row with its folder as class" if is_text else ""
+    is_whole = is_text and len(besides) < 2
+    whole = ", --text-record file makes each file a row with its folder as class" if is_whole else ""
     return (f"the folders {listed} become no column; --source-column NAME gives each row the path of its file{whole}",)
 
 

@@ -107,6 +107,27 @@ def other_kinds(format: str, files: Sequence[RawFile], recognized: Mapping[str, 
     return [file for file in files if suffix_in(file.name) not in alike] if alike else []
 
 
+def check_is_among(format: str, files: Sequence[RawFile], recognized: Mapping[str, Recognized]) -> None:
+    """Checks that some file may be of a format, by its content or its name. Nearly any text may be of one of text.
+
+    A file of no known kind may be a damaged one.
+
+    Raises:
+        UsageError: If all are whole files of other formats; with a table of them.
+    """
+    wanted = format_named(format)
+    found = [recognized[file.name] for file in files]
+    if wanted.content == "text" or not found or any(one.format in (None, format) or one.fault for one in found):
+        return
+    if not any(file_types.suffix_of(file.name) in wanted.suffixes for file in files):
+        kinds = count_kinds(files, recognized)
+        raise UsageError(
+            f"none of the files is of the format {format}",
+            table=_table_of(kinds),
+            next_step="Name the kind to convert with --format, or leave --format out",
+        )
+
+
 def count_kinds(files: Iterable[RawFile], recognized: Mapping[str, Recognized]) -> tuple[Kind, ...]:
     """Returns the kinds of the files, those of the most files first."""
     found: dict[str, list[RawFile]] = {}
@@ -127,6 +148,19 @@ def several_kinds(kinds: Sequence[Kind], labels_option: str | None = None) -> Us
         kinds: Two or more.
         labels_option: The option that reads one of the files as labels of others, if there is one.
     """
+    has_media = any(format_named(kind.format).has_row_files for kind in kinds)
+    named = f"{labels_option} joins a table that names the files" if labels_option else ""
+    labels = f". {named or 'A table or a folder of labels is named with --labels'}" if has_media else ""
+    return UsageError(
+        "the inputs are of several kinds",
+        table=_table_of(kinds),
+        next_step="Name the kind to convert with --format, which passes over the files of the others, or choose files "
+        f"with --include GLOB or --exclude GLOB{labels}",
+    )
+
+
+def _table_of(kinds: Sequence[Kind]) -> tuple[str, ...]:
+    """Returns the lines of a table of kinds, with the option that takes each."""
     rows = [("kind", "files", "size", "example", "taken by")]
     for kind in kinds:
         title, example = _shortened(kind.title, _TITLE_WIDTH), _shortened(printable(kind.example), _EXAMPLE_WIDTH)
@@ -139,15 +173,7 @@ def several_kinds(kinds: Sequence[Kind], labels_option: str | None = None) -> Us
         )
         for row in rows
     )
-    has_media = any(format_named(kind.format).has_row_files for kind in kinds)
-    named = f"{labels_option} joins a table that names the files" if labels_option else ""
-    labels = f". {named or 'A table or a folder of labels is named with --labels'}" if has_media else ""
-    return UsageError(
-        "the inputs are of several kinds",
-        table=tuple(line.rstrip() for line in lines),
-        next_step="Name the kind to convert with --format, which passes over the files of the others, or choose files "
-        f"with --include GLOB or --exclude GLOB{labels}",
-    )
+    return tuple(line.rstrip() for line in lines)
 
 
 def note_on_passed_over(files: Sequence[RawFile]) -> tuple[str, ...]:

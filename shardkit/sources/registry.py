@@ -23,6 +23,7 @@ from shardkit.sources.formats import FORMATS, LABEL_TABLE_OPTIONS, Format, forma
 from shardkit.sources.inventory import (
     Kind,
     Recognized,
+    check_is_among,
     count_kinds,
     formats_that_are_read,
     is_companion_file,
@@ -153,6 +154,7 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     if options.format is not None:
         source = source_for(options.format)
         known_as = format_named(options.format).known_as or options.format
+        check_is_among(known_as, data, recognized)
         passed += other_kinds(known_as, [file for file in files if file.name not in out], recognized)
         out = {file.name for file in passed}
         return Choice(source, (), tuple(passed), count_kinds((f for f in data if f.name not in out), recognized))

@@ -34,6 +34,27 @@ def split_in_name(name: str) -> NamedSplit | None:
     return None
 
 
+class NameBesideSplit(NamedTuple):
+    """The folder of a path that tells its split, and the letters in its name that do not."""
+
+    split: str
+    folder: str
+    rest: str
+
+
+def name_beside_split(name: str) -> NameBesideSplit | None:
+    """Returns the other letters of the folder that tells the split of a path, as `cat` of `cat_train/1.jpg`.
+
+    None if a file tells the split, or nothing else is in the name.
+    """
+    found, folders = split_in_name(name), name.split("/")[:-1]
+    if found is None or found.level >= len(folders):
+        return None
+    folder = folders[found.level]
+    rest = "_".join(word for word in re.findall(r"[^\W\d_]+", folder) if word.lower() not in SPLIT_WORDS)
+    return NameBesideSplit(found.split, folder, rest) if rest else None
+
+
 def split_in_words(text: str) -> str | None:
     """Returns the split that the words of a text name, None if they name none or several."""
     # The test files of the MNIST family are called t10k.

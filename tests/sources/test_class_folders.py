@@ -11,6 +11,7 @@ from shardkit.sources.class_folders import (
     class_notes,
     class_of,
     find_class_level,
+    folder_notes,
 )
 from shardkit.sources.registry import choose
 from shardkit.sources.text.source import TextSource
@@ -131,3 +132,21 @@ def test_a_folder_within_a_class_is_of_the_class(names):
     options = SourceOptions(class_level=find_class_level(files, SourceOptions()))
     check_class_folders(files, options)
     assert {class_of(file, options) for file in files} == {"cat", "dog"}
+
+
+def test_folders_called_after_a_split_and_a_class_are_refused(tmp_path):
+    names = [f"{name}_{split}/{i}.png" for name in ("cat", "dog") for split in ("train", "test") for i in range(2)]
+    files = listed(tmp_path, names)
+    options = SourceOptions(has_split_names=True)
+    with pytest.raises(UsageError, match="Move the files of cat_test to test/cat"):
+        check_class_folders(files, options)
+    check_class_folders(files, SourceOptions(has_split_names=True, no_labels=True))
+    (note,) = folder_notes(files, is_text=True)
+    assert note.startswith("the folders cat_test, cat_train, dog_test, ... become no column")
+    assert "--text-record" not in note
+
+
+def test_classes_that_differ_in_capitals_are_noted(tmp_path):
+    files = listed(tmp_path, reviews("train/Cat", "train/dog", "test/cat", "test/dog"))
+    options = SourceOptions(has_split_names=True)
+    assert "the classes 'Cat' and 'cat' differ in capitals alone" in class_notes(files, "texts", options)

@@ -79,3 +79,18 @@ def test_one_note_counts_them(tmp_path, number, note):
     for index in range(number):
         write(tmp_path, f"{index}.db", RUBBISH)
     assert note_on_passed_over(list_inputs([str(tmp_path)]).files if number else ()) == note
+
+
+def test_a_format_that_no_file_has_is_refused_with_a_table(tmp_path):
+    write(tmp_path, "a.csv", "x,y\n1,2\n")
+    files = list_inputs([str(tmp_path)]).files
+    with pytest.raises(UsageError, match="none of the files is of the format parquet") as raised:
+        choose(files, SourceOptions(format="parquet"))
+    assert any("--format csv" in line for line in raised.value.table)
+
+
+def test_checksums_of_files_are_passed_over(tmp_path):
+    for name in ("corpus.txt", "corpus.txt.md5", "SHA256SUMS", "more.sha1"):
+        write(tmp_path, name, "one line\n")
+    chosen = choose(list_inputs([str(tmp_path)]).files, SourceOptions())
+    assert {file.name for file in chosen.passed_over} == {"corpus.txt.md5", "SHA256SUMS", "more.sha1"}

@@ -244,7 +244,7 @@ def _list_archive(file: RawFile, options: SourceOptions) -> tuple[_StoredArray, 
 
 
 def _own_arrays(arrays: list[_StoredArray], file: RawFile) -> list[_StoredArray]:
-    found = arrays_by_split({array.name: array.layout.num_rows for array in arrays})
+    found = arrays_by_split({array.name: array.layout.shape for array in arrays})
     if not found:
         return arrays
     by_name = {array.name: array for array in arrays}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -33,27 +33,29 @@ def parts_by_split(file: RawFile) -> tuple[RawFile, ...]:
             layouts = {name: read_layout(MemberStream(archive, member, file), file.name) for name, member in members}
     except (BadInputError, UsageError):
         return ()
-    found = arrays_by_split({name: layout.num_rows for name, layout in layouts.items()})
+    found = arrays_by_split({name: layout.shape for name, layout in layouts.items()})
     return tuple(msgspec.structs.replace(file, name=f"{split}{_SUFFIX}", split=split) for split in found)
 
 
-def arrays_by_split(num_rows: Mapping[str, int]) -> dict[str, dict[str, str]]:
+def arrays_by_split(shapes: Mapping[str, Sequence[int]]) -> dict[str, dict[str, str]]:
     """Returns the arrays of each split by the names of their columns, which lack the word that tells the split.
 
-    There are none unless the arrays of each split are a table, all with the same columns.
+    There are none unless the arrays of each split are a table, all with the same columns. Single values of one number
+    of rows, such as `train_loss` and `val_loss`, are one table.
 
     Args:
-        num_rows: Of each array, by its name.
+        shapes: Of each array, by its name.
     """
     found: dict[str, dict[str, str]] = {}
-    for name in num_rows:
+    for name in shapes:
         named = split_in_name(name)
         if named is None or (column := _column(name)) in found.setdefault(named.split, {}):
             return {}
         found[named.split][column] = name
-    lengths = [{num_rows[name] for name in arrays.values()} for arrays in found.values()]
+    lengths = [{shapes[name][0] for name in arrays.values()} for arrays in found.values()]
+    is_one_table = len(set().union(*lengths)) < 2 and all(len(shape) == 1 for shape in shapes.values())
     columns = {frozenset(arrays) for arrays in found.values()}
-    if len(found) < 2 or len(columns) > 1 or any(len(own) > 1 for own in lengths):
+    if len(found) < 2 or len(columns) > 1 or any(len(own) > 1 for own in lengths) or is_one_table:
         return {}
     return {split: found[split] for split in in_order(found)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Features
-from shardkit.messages import shown
+from shardkit.messages import printable, shown
 
 Positions = npt.NDArray[np.int64]
 Simplify = Callable[[str], str]
@@ -220,11 +221,15 @@ def _match(
     name, count = Counter(found[is_found].tolist()).most_common(1)[0]
     if count > 1:
         clash = [files[i] for i in wanted[found == name][:2].tolist()]
+        # The other file may be a mask, in a folder of such.
+        other = clash[0].rpartition("/")[0] or clash[0]
+        glob = shlex.quote(printable(f"{other}/*" if "/" in clash[0] else other))
         raise UsageError(
             f"the label {shown(labels[int(free[name])])} belongs to {count} files",
             where=where,
             why=f"among them {shown(clash[0])} and {shown(clash[1])}",
-            next_step="Write the names in the labels as the files are called, with folder and extension",
+            next_step="Write the names in the labels as the files are called, with folder and extension, or leave some "
+            f"files out, as with --exclude {glob}",
         )
     positions[wanted[is_found]] = free[found[is_found]]
 

@@ -91,7 +91,18 @@ def test_options_put_their_rows_into_other_splits(tmp_path, options, expected):
     assert every == sorted(row for x, y in pairs for row in zip(x, y, strict=True))
 
 
-def test_arrays_of_one_length_are_one_table(tmp_path):
+def test_images_of_as_many_rows_are_splits(tmp_path):
+    images = {f"x_{split}": np.full((4, 2, 2), i) for i, split in enumerate(("train", "test"))}
+    np.savez(tmp_path / "a.npz", **images, y_train=np.arange(4), y_test=np.arange(4))
+    assert main(["convert", str(tmp_path / "a.npz"), str(tmp_path / "out")]) == 0
+    dataset = shardkit.open(tmp_path / "out")
+    assert {name: (dataset[name].num_examples, [f.name for f in dataset[name].features]) for name in dataset} == {
+        "train": (4, ["x", "y"]),
+        "test": (4, ["x", "y"]),
+    }
+
+
+def test_values_of_as_many_rows_are_one_table(tmp_path):
     np.savez(tmp_path / "a.npz", train_loss=np.arange(5), val_loss=np.arange(5))
     assert main(["convert", str(tmp_path / "a.npz"), str(tmp_path / "out")]) == 0
     assert [f.name for f in shardkit.open(tmp_path / "out")["train"].features] == ["train_loss", "val_loss"]
