@@ -98,8 +98,9 @@ def show_first_rows(console: Console, plan: Plan) -> None:
     shown = features[:_SHOWN_COLUMNS]
     width = max(cell_len(visible(feature.name)) for feature in shown)
     rows, error = _first_rows(plan, features)
+    is_changed = plan.transforms.input_features != plan.transforms.output_features
     for number, row in enumerate(rows, start=1):
-        console.print(Text(f"row {number}", style="bold"))
+        console.print(Text(f"row {number}{' of the inputs, before changes' if is_changed else ''}", style="bold"))
         for feature in shown:
             value = format_example_value(row[feature.name], feature, max(20, console.width - width - 4))
             console.print(Text(f"  {pad(visible(feature.name), width)}  {visible(value)}"), soft_wrap=True)
