@@ -33,6 +33,7 @@ COMMANDS = {
     "plan": Entry("shardkit.cli.plan", "Tell what a conversion would need, and whether it can work."),
     "inspect": Entry("shardkit.cli.inspect", "Show what a dataset holds."),
     "verify": Entry("shardkit.cli.verify", "Re-read every byte of a dataset and compare it with its manifest."),
+    "export-data": Entry("shardkit.cli.export_data", "Write a dataset in the format of another tool."),
     "index": Entry("shardkit.cli.index", "Make TFRecord files a dataset where they lie."),
     "bench": Entry("shardkit.cli.bench", "Measure how fast a dataset is read, and where the time goes."),
     "clean": Entry("shardkit.cli.clean", "Remove what no version of a dataset needs and no conversion owns."),

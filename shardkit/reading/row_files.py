@@ -49,14 +49,20 @@ def arrow_reader(batches: Iterable[Batch], features: Features) -> pa.RecordBatch
         batches: Of `decodes_text=False`.
         features: Of their columns, in the wanted order.
     """
+    schema = shaped_schema(features)
+    return pa.RecordBatchReader.from_batches(schema, (shaped(record_batch(b, features), features) for b in batches))
+
+
+def shaped_schema(features: Features) -> pa.Schema:
+    """Returns the Arrow schema of columns whose lists are nested as the shapes of the features."""
     fields = zip(arrow_schema(features), features, strict=True)
-    schema = pa.schema([field.with_type(_with_shape(field.type, feature)) for field, feature in fields])
+    return pa.schema([field.with_type(_with_shape(field.type, feature)) for field, feature in fields])
 
-    def shaped(batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [_nested(column, f) for column, f in zip(batch.columns, features, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    return pa.RecordBatchReader.from_batches(schema, (shaped(record_batch(b, features)) for b in batches))
+def shaped(batch: pa.RecordBatch, features: Features) -> pa.RecordBatch:
+    """Returns the rows of `record_batch` with the schema of `shaped_schema`."""
+    columns = [_nested(column, f) for column, f in zip(batch.columns, features, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=shaped_schema(features))
 
 
 def _with_shape(type_: pa.DataType, feature: Feature) -> pa.DataType:

@@ -13,7 +13,10 @@ from types import ModuleType
 _VARIABLE = "SHARDKIT_HIDES_PANDAS"
 
 # Commands that call functions of the user with these options only; a recipe may name such a function.
-_COMMANDS = {"clean": (), "convert": ("--append", "--map", "--recipe"), "index": (), "inspect": (), "verify": ()}
+_COMMANDS = {
+    "convert": ("--append", "--map", "--recipe"),
+    **dict.fromkeys(("clean", "export-data", "index", "inspect", "verify"), ()),
+}
 
 
 def hide_pandas(arguments: Sequence[str] | None = None) -> None:

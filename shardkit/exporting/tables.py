@@ -1,0 +1,133 @@
+"""Parquet, Arrow IPC files, CSV and JSON Lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from shardkit.exporting.base import ExportFormat, Rows
+from shardkit.exporting.columns import JSON_NOTES, as_text, json_values, nested_type
+from shardkit.features import Feature, Features
+from shardkit.reading.row_files import shaped, shaped_schema
+from shardkit.units import MiB
+
+_ROW_GROUP_BYTES = 32 * MiB
+
+
+class Parquet(ExportFormat):
+    """Parquet with zstd; row groups of about 32 MiB before compression."""
+
+    title = "Parquet"
+    suffix = "parquet"
+
+    def why_not(self, feature: Feature) -> str | None:
+        type_ = feature.value_type
+        if pa.types.is_decimal(type_) and type_.scale < 0:
+            return "a decimal of Parquet has no negative scale"
+        return None
+
+    def write(self, path: Path, rows: Rows) -> None:
+        import pyarrow.parquet as pq
+
+        schema = _parquet_schema(rows.features)
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            held: list[pa.RecordBatch] = []
+            num_bytes = 0
+            for batch in rows.batches:
+                held.append(shaped(batch, rows.features).cast(schema))
+                num_bytes += batch.nbytes
+                if num_bytes >= _ROW_GROUP_BYTES:
+                    writer.write_table(pa.Table.from_batches(held, schema))
+                    held, num_bytes = [], 0
+            if held:
+                writer.write_table(pa.Table.from_batches(held, schema))
+
+    def snippet(self, folder: str, split: str, num_files: int) -> str:
+        return (
+            "from datasets import load_dataset\n"
+            f'files = {{"{split}": "{folder}/{split}-*.parquet"}}\n'
+            f'print(load_dataset("parquet", data_files=files)["{split}"][0])'
+        )
+
+
+def _parquet_schema(features: Features) -> pa.Schema:
+    # Arrow cannot read lists of a fixed size back from Parquet where one is null; it can if they are of any size.
+    fields = zip(shaped_schema(features), features, strict=True)
+    return pa.schema([x.with_type(nested_type(x.type, f.value_type)) if f.nullable else x for x, f in fields])
+
+
+class Arrow(ExportFormat):
+    """Arrow IPC files, which is Feather of version 2, uncompressed so that they can be mapped."""
+
+    title = "Arrow"
+    suffix = "arrow"
+
+    def write(self, path: Path, rows: Rows) -> None:
+        with pa.ipc.new_file(path, shaped_schema(rows.features)) as writer:
+            for batch in rows.batches:
+                writer.write_batch(shaped(batch, rows.features))
+
+    def snippet(self, folder: str, split: str, num_files: int) -> str:
+        return (
+            "import glob, pyarrow as pa\n"
+            f'files = sorted(glob.glob("{folder}/{split}-*.arrow"))\n'
+            "print(pa.concat_tables(pa.ipc.open_file(pa.memory_map(f)).read_all() for f in files))"
+        )
+
+
+class Csv(ExportFormat):
+    """CSV with a header line; text is quoted, a null is nothing, and an empty text is two quotes."""
+
+    title = "CSV"
+    suffix = "csv"
+    notes = 'a null is an empty field, an empty text is ""; the names of classes are in export.json'
+
+    def why_not(self, feature: Feature) -> str | None:
+        if not feature.is_scalar:
+            return "a field of CSV holds one value, not a list"
+        return "a field of CSV holds text, not bytes" if feature.dtype == "bytes" else None
+
+    def write(self, path: Path, rows: Rows) -> None:
+        from pyarrow import csv
+
+        empty = shaped_schema(rows.features).empty_table().columns
+        fields = [as_text(c.combine_chunks(), f).type for c, f in zip(empty, rows.features, strict=True)]
+        schema = pa.schema([pa.field(f.name, type_) for f, type_ in zip(rows.features, fields, strict=True)])
+        with csv.CSVWriter(path, schema) as writer:
+            for batch in rows.batches:
+                columns = [as_text(c, f) for c, f in zip(batch.columns, rows.features, strict=True)]
+                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+    def snippet(self, folder: str, split: str, num_files: int) -> str:
+        return f'import duckdb\nrows = duckdb.read_csv("{folder}/{split}-*.csv")\nprint(rows.limit(5))'
+
+
+class JsonLines(ExportFormat):
+    """JSON Lines: one object a row."""
+
+    title = "JSON Lines"
+    suffix = "jsonl"
+    notes = JSON_NOTES
+
+    def write(self, path: Path, rows: Rows) -> None:
+        encoder = msgspec.json.Encoder()
+        with path.open("wb") as file:
+            for batch in rows.batches:
+                file.write(encoder.encode_lines(json_rows(batch, rows.features)))
+
+    def snippet(self, folder: str, split: str, num_files: int) -> str:
+        return (
+            "from datasets import load_dataset\n"
+            f'files = {{"{split}": "{folder}/{split}-*.jsonl"}}\n'
+            f'print(load_dataset("json", data_files=files)["{split}"][0])'
+        )
+
+
+def json_rows(batch: pa.RecordBatch, features: Features) -> list[dict[str, Any]]:
+    """Returns the rows of a batch as objects of JSON."""
+    columns = [json_values(c, f) for c, f in zip(shaped(batch, features).columns, features, strict=True)]
+    names = [f.name for f in features]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
