@@ -97,7 +97,7 @@ def _print_page(target: str, done: Exported) -> None:
     if done.num_kept:
         click.echo(f"\nkept: {format_number(done.num_kept, 'file')} that were there already")
     if format.notes:
-        click.echo(f"\nnote: {format.notes}")
+        click.echo(f"\n{click.wrap_text(f'note: {format.notes}', 80)}")
     first = done.plan.splits[0]
     folder = visible(storage.redact(target).rstrip("/"))
     click.echo(f"\nIn Python:\n\n{format.snippet(folder, first.name, first.num_files)}")

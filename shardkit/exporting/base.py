@@ -18,11 +18,13 @@ class Rows(NamedTuple):
     Attributes:
         features: Of the columns; nullable where nulls are.
         start: Position of the first row in its split.
+        num_rows: How many there are.
         batches: The rows, with the schema of the features; lists are flat.
     """
 
     features: Features
     start: int
+    num_rows: int
     batches: Iterator[pa.RecordBatch]
 
 

@@ -47,7 +47,7 @@ def as_text(column: pa.Array, feature: Feature) -> pa.Array:
     if not (pa.types.is_temporal(type_) or pa.types.is_decimal(type_)):
         return column
     found = column.cast(nested_type(column.type, pa.string()))
-    if pc.any(pc.starts_with(_flat(found), _NOT_A_DAY)).as_py():
+    if pc.any(pc.starts_with(flat_values(found), _NOT_A_DAY)).as_py():
         raise UsageError(
             f"the column {feature.name!r} holds a time that has no text",
             why="its year has more digits than dates are written with",
@@ -68,13 +68,20 @@ def json_values(column: pa.Array, feature: Feature) -> list[Any]:
     if feature.dtype == "bytes":
         return [_map(value, lambda data: base64.b64encode(data).decode()) for value in values]
     if pa.types.is_floating(feature.value_type):
-        numbers = _flat(column)
+        numbers = flat_values(column)
         if not pc.all(pc.is_finite(numbers)).as_py() and len(numbers) > numbers.null_count:
             return [_map(value, lambda number: number if math.isfinite(number) else str(number)) for value in values]
     return values
 
 
-def _flat(column: pa.Array) -> pa.Array:
+def is_numeric(feature: Feature) -> bool:
+    """Whether values are numbers or truth values, which NumPy has types for."""
+    type_ = feature.value_type
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_))
+
+
+def flat_values(column: pa.Array) -> pa.Array:
+    """Returns the values of all lists, without nulls in place of lists."""
     return pc.list_flatten(column, recursive=True) if pa.types.is_nested(column.type) else column
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from shardkit.units import MiB
 
-FORMAT_NAMES = ("parquet", "arrow", "csv", "jsonl")
+FORMAT_NAMES = ("parquet", "arrow", "csv", "jsonl", "webdataset", "mds", "array-record")
 FILE_BYTES = 256 * MiB
 
 

@@ -112,7 +112,7 @@ class Export:
         target = storage.join(self.target, file.path)
         with storage.translate_os_errors(target), scratch_file(target) as path:
             try:
-                self._format.write(path, Rows(features, file.start, batches))
+                self._format.write(path, Rows(features, file.start, file.stop - file.start, batches))
             except pa.ArrowException as error:
                 raise UsageError(
                     f"a value does not fit {self._format.title}",

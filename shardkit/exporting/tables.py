@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from shardkit.exporting.base import ExportFormat, Rows
 from shardkit.exporting.columns import JSON_NOTES, as_text, json_values, nested_type
+from shardkit.exporting.huggingface import with_class_names
 from shardkit.features import Feature, Features
 from shardkit.reading.row_files import shaped, shaped_schema
 from shardkit.units import MiB
@@ -56,7 +57,8 @@ class Parquet(ExportFormat):
 def _parquet_schema(features: Features) -> pa.Schema:
     # Arrow cannot read lists of a fixed size back from Parquet where one is null; it can if they are of any size.
     fields = zip(shaped_schema(features), features, strict=True)
-    return pa.schema([x.with_type(nested_type(x.type, f.value_type)) if f.nullable else x for x, f in fields])
+    schema = pa.schema([x.with_type(nested_type(x.type, f.value_type)) if f.nullable else x for x, f in fields])
+    return with_class_names(schema, features)
 
 
 class Arrow(ExportFormat):
@@ -66,15 +68,16 @@ class Arrow(ExportFormat):
     suffix = "arrow"
 
     def write(self, path: Path, rows: Rows) -> None:
-        with pa.ipc.new_file(path, shaped_schema(rows.features)) as writer:
+        schema = with_class_names(shaped_schema(rows.features), rows.features)
+        with pa.ipc.new_file(path, schema) as writer:
             for batch in rows.batches:
-                writer.write_batch(shaped(batch, rows.features))
+                writer.write_batch(shaped(batch, rows.features).cast(schema))
 
     def snippet(self, folder: str, split: str, num_files: int) -> str:
         return (
             "import glob, pyarrow as pa\n"
             f'files = sorted(glob.glob("{folder}/{split}-*.arrow"))\n'
-            "print(pa.concat_tables(pa.ipc.open_file(pa.memory_map(f)).read_all() for f in files))"
+            "print(pa.concat_tables(pa.ipc.open_file(f).read_all() for f in files))"
         )
 
 

@@ -2,11 +2,13 @@
 
 import datetime
 import decimal
+import io
 import math
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from PIL import Image
 
 from shardkit.exporting.options import ExportRequest
 from shardkit.exporting.run import Export
@@ -48,6 +50,21 @@ BYTES = (
     (make_feature("parts", "bytes", (None,)), [[b"\0"], [], [b"", b"y"]]),
 )
 COLUMNS = (*SCALARS, *LISTS, *BYTES)
+NUMBERS = ((make_feature("id", "int64"), list(range(20))),)
+
+
+def image(kind, value):
+    """Returns the bytes of a small image."""
+    sink = io.BytesIO()
+    Image.new("RGB", (4, 3), (value, 2, 3)).save(sink, kind)
+    return sink.getvalue()
+
+
+PHOTOS = (
+    (make_feature("image", "bytes", media_type="image/*"), [image("JPEG", 9), image("PNG", 7), image("JPEG", 1)]),
+    (make_feature("filename", "string"), ["cats/1.jpg", "dogs/ü.png", "dogs/2.jpg"]),
+    (make_feature("label", "int64", vocabulary=("cat", "dog")), [0, 1, 1]),
+)
 
 
 def make_dataset(folder, columns=COLUMNS, num_times=1, version=1, **options):

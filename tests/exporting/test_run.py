@@ -14,11 +14,9 @@ from shardkit.errors import ConflictError, UsageError
 from shardkit.exporting.formats import FORMATS
 from shardkit.exporting.options import FORMAT_NAMES, ExportRequest
 from shardkit.exporting.plan import decode_plan, encode_plan, files_of, plan_export
-from shardkit.features import make_feature
-from tests.exporting.conftest import COLUMNS, export, make_dataset
+from tests.exporting.conftest import COLUMNS, NUMBERS, export, make_dataset
 
 HELD = tuple(f.name for f, _ in COLUMNS if f.is_scalar and f.dtype != "bytes")
-NUMBERS = ((make_feature("id", "int64"), list(range(20))),)
 
 
 def contents(folder):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
-from tests.exporting.conftest import COLUMNS, SCALARS, columns_of, export, make_dataset, same
+from tests.exporting.conftest import COLUMNS, LISTS, PHOTOS, SCALARS, columns_of, export, make_dataset, same
 
 
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
@@ -175,3 +175,31 @@ def numbers(value):
     if isinstance(value, list):
         return [numbers(v) for v in value]
     return None if value is None else float(value)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_datasets_of_hugging_face_find_values_classes_and_images(tmp_path, format):
+    datasets = pytest.importorskip("datasets")
+    columns = tuple({feature.name: (feature, values) for feature, values in (*PHOTOS, *SCALARS, *LISTS)}.values())
+    dataset = make_dataset(tmp_path / "set", columns)
+    export(dataset, tmp_path / "out", format, rows_per_file=2)
+    files = {split: str(tmp_path / "out" / f"{split}-*") for split in ("train", "test")}
+    loaded = datasets.load_dataset(format, data_files=files, cache_dir=str(tmp_path / "cache"))
+    assert {name: len(split) for name, split in loaded.items()} == {"train": 3, "test": 1}
+    rows, wanted = loaded["train"], columns_of(dataset["train"])
+    assert rows.features["label"].names == ["cat", "dog"]
+    assert rows.cast_column("image", datasets.Image())[1]["image"].getpixel((0, 0)) == (7, 2, 3)
+    assert rows["image"][:] == wanted["image"]
+    for name in ("low", "big", "price", "when", "vector", "grid", "counts", "words", "span", "label"):
+        assert same(rows[name][:], wanted[name]), name
+
+
+@pytest.mark.full
+def test_datasets_of_hugging_face_read_json_lines(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    dataset = make_dataset(tmp_path / "set", PHOTOS)
+    export(dataset, tmp_path / "out", "jsonl", rows_per_file=2)
+    files = {"train": str(tmp_path / "out" / "train-*")}
+    rows = datasets.load_dataset("json", data_files=files, cache_dir=str(tmp_path / "cache"))["train"]
+    assert (rows["filename"][:], rows["label"][:]) == (PHOTOS[1][1], [0, 1, 1])

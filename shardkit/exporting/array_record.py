@@ -1,0 +1,40 @@
+"""ArrayRecord files, which Grain and TensorFlow Datasets read by position: the examples of the shards as they are."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+
+from shardkit.encoding.encoder import encode_batch
+from shardkit.encoding.tfrecord import FOOTER_BYTES, HEADER_BYTES
+from shardkit.exporting.base import ExportFormat, Rows
+
+
+class ArrayRecord(ExportFormat):
+    """ArrayRecord of one record a group, as random access needs it."""
+
+    title = "ArrayRecord"
+    suffix = "array_record"
+    notes = "each record is a tf.train.Example as in the shards; a null is an absent key"
+    extra = ("array-record", "array_record")
+
+    def write(self, path: Path, rows: Rows) -> None:
+        from array_record.python.array_record_module import ArrayRecordWriter
+
+        writer = ArrayRecordWriter(str(path), "group_size:1")
+        try:
+            for batch in rows.batches:
+                data, sizes = encode_batch(batch, rows.features)
+                for start, stop in itertools.pairwise(np.cumsum([0, *sizes]).tolist()):
+                    writer.write(bytes(data[start + HEADER_BYTES : stop - FOOTER_BYTES]))
+        finally:
+            writer.close()
+
+    def snippet(self, folder: str, split: str, num_files: int) -> str:
+        return (
+            "import glob, grain\n"
+            f'files = sorted(glob.glob("{folder}/{split}-*.array_record"))\n'
+            "print(grain.sources.ArrayRecordDataSource(files)[0])"
+        )
