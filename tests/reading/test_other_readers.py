@@ -1,0 +1,85 @@
+"""Readers that know nothing of shardkit read its shards, and Grain takes a split as a source by position.
+
+They are installed with the extra `test`; without them these tests are skipped.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shardkit
+from shardkit.features import arrow_schema, make_feature
+from shardkit.testing import write_dataset
+
+pytestmark = pytest.mark.full
+
+FEATURES = (
+    make_feature("id", "int64"),
+    make_feature("x", "float32", (2,)),
+    make_feature("word", "string"),
+    make_feature("tokens", "int64", (None,)),
+)
+NUM_ROWS = 60
+ROWS = {
+    "id": list(range(NUM_ROWS)),
+    "x": [[i / 8, -i] for i in range(NUM_ROWS)],
+    "word": [f"wört {i}" for i in range(NUM_ROWS)],
+    "tokens": [list(range(i % 5)) for i in range(NUM_ROWS)],
+}
+
+
+@pytest.fixture(params=["gzip", "none"])
+def dataset(request, tmp_path):
+    arrays = [pa.array(ROWS[f.name], f.arrow_type) for f in FEATURES]
+    rows = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(FEATURES))
+    return write_dataset(tmp_path / "set", FEATURES, {"train": rows}, num_shards=3, compression=request.param)
+
+
+def check(rows):
+    assert [int(np.asarray(row["id"]).item()) for row in rows] == ROWS["id"]
+    assert [np.asarray(row["x"]).tolist() for row in rows] == ROWS["x"]
+    assert [np.asarray(row["tokens"]).tolist() for row in rows] == ROWS["tokens"]
+
+
+def test_the_package_tfrecord(dataset):
+    tfrecord = pytest.importorskip("tfrecord")
+    compression = {"gzip": "gzip", "none": None}[dataset.manifest.compression]
+    kinds = {"id": "int", "x": "float", "word": "byte", "tokens": "int"}
+    rows = []
+    for shard in dataset.shards:
+        rows += tfrecord.tfrecord_loader(dataset.shard_url(shard), None, kinds, compression_type=compression)
+    check(rows)
+    assert [bytes(row["word"]).decode() for row in rows] == ROWS["word"]
+
+
+def test_the_index_of_plain_shards_is_that_of_tfrecord(dataset):
+    tfrecord = pytest.importorskip("tfrecord")
+    shard = dataset.shard_url(dataset.shards[1])
+    if dataset.manifest.compression == "none":
+        halves = [
+            [int(row["id"].item()) for row in tfrecord.tfrecord_loader(shard, f"{shard}.idx", {"id": "int"}, (i, 2))]
+            for i in range(2)
+        ]
+        assert sorted(halves[0] + halves[1]) == list(range(20, 40))
+    else:
+        assert not Path(f"{shard}.idx").exists()
+
+
+@pytest.mark.parametrize("num_processes", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_grain_takes_a_split(dataset, num_processes):
+    grain = pytest.importorskip("grain")
+    # A program of absl has done so; the processes of Grain ask for its flags.
+    pytest.importorskip("absl.flags").FLAGS.mark_as_parsed()
+    split = shardkit.open(dataset.url)["train"]
+    rows = grain.MapDataset.source(split)
+    check(list(rows))
+    shuffled = rows.shuffle(seed=1).to_iter_dataset()
+    if num_processes:
+        shuffled = shuffled.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=num_processes))
+    found = [int(row["id"]) for row in shuffled]
+    assert found != ROWS["id"]
+    assert sorted(found) == ROWS["id"]
+    sampler = grain.samplers.IndexSampler(NUM_ROWS, grain.sharding.NoSharding(), shuffle=False, num_epochs=1, seed=0)
+    check(list(grain.DataLoader(data_source=split, sampler=sampler, worker_count=num_processes)))
