@@ -24,8 +24,8 @@ README = (ROOT / "README.md").read_text()
 GUIDES = {
     folder: (ROOT / folder / "README.md").read_text()
     for folder in (
-        ".", "shardkit/conversion", "train", "shardkit/reading", "shardkit/exporting", "shardkit/dataset", "shardkit/forecast",
-        "shardkit/storage", "shardkit/doctor", "beam_pipelines", "tests/benchmarks",
+        ".", "shardkit/conversion", "train", "shardkit/reading", "shardkit/exporting", "shardkit/dataset",
+        "shardkit/forecast", "shardkit/storage", "shardkit/doctor", "beam_pipelines", "tests/benchmarks",
     )
 }  # fmt: skip
 NUM_FLIGHTS = 20_000
