@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     default=f"{FILE_BYTES // MiB}MiB",
     show_default=True,
     metavar="SIZE",
-    help="How many bytes of records, as the dataset holds them before compression, a file gets at most.",
+    help="About how many bytes of records, as the dataset holds them before compression, a file gets.",
 )
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Files written at the same time; the number of cores if not given."

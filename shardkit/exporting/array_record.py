@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +25,17 @@ class ArrayRecord(ExportFormat):
     def write(self, path: Path, rows: Rows) -> None:
         from array_record.python.array_record_module import ArrayRecordWriter
 
-        writer = ArrayRecordWriter(str(path), "group_size:1")
         try:
+            writer = ArrayRecordWriter(str(path), "group_size:1")
             for batch in rows.batches:
                 data, sizes = encode_batch(batch, rows.features)
                 for start, stop in itertools.pairwise(np.cumsum([0, *sizes]).tolist()):
                     writer.write(bytes(data[start + HEADER_BYTES : stop - FOOTER_BYTES]))
-        finally:
             writer.close()
+        except RuntimeError as error:
+            # Its words for what the disk refuses.
+            number = errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else errno.EIO
+            raise OSError(number, str(error)) from error
 
     def snippet(self, folder: str, split: str, num_files: int) -> str:
         return (

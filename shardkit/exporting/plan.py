@@ -65,7 +65,8 @@ def plan_export(manifest: Manifest, version: int, request: ExportRequest) -> Exp
     """
     chosen = [manifest.split(name).name for name in request.splits]
     splits = [s for s in manifest.splits if not chosen or s.name in chosen]
-    named = manifest.features if request.columns is None else tuple(map(manifest.feature, request.columns))
+    names = [f.name for f in manifest.features] if request.columns is None else dict.fromkeys(request.columns)
+    named = map(manifest.feature, names)
     features = tuple(msgspec.structs.replace(f, nullable=f.nullable and _has_nulls(f, splits)) for f in named)
     _check_columns(FORMATS[request.format], features)
     return ExportPlan(
@@ -114,7 +115,7 @@ def _check_columns(format: ExportFormat, features: Features) -> None:
                 next_step=f"Leave it out with --columns {columns}, or export to parquet or arrow",
             )
     if (why := format.why_not_all(features)) is not None:
-        next_step = "Choose columns with --columns, or export to parquet or arrow"
+        next_step = "Choose others with --columns, or export to parquet or arrow"
         raise UsageError(
             f"{format.title} cannot hold these columns", why=why, state="Nothing was written", next_step=next_step
         )

@@ -113,7 +113,7 @@ class Export:
         with storage.translate_os_errors(target), scratch_file(target) as path:
             try:
                 self._format.write(path, Rows(features, file.start, file.stop - file.start, batches))
-            except pa.ArrowException as error:
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
                 raise UsageError(
                     f"a value does not fit {self._format.title}",
                     where=f"split {file.split}, rows {file.start:,} to {file.stop:,}",

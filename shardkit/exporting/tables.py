@@ -93,6 +93,11 @@ class Csv(ExportFormat):
             return "a field of CSV holds one value, not a list"
         return "a field of CSV holds text, not bytes" if feature.dtype == "bytes" else None
 
+    def why_not_all(self, features: Features) -> str | None:
+        if len(features) == 1 and features[0].nullable:
+            return "a null alone in its row is an empty line, which readers pass over"
+        return None
+
     def write(self, path: Path, rows: Rows) -> None:
         from pyarrow import csv
 

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
 from PIL import Image
 
 from shardkit.exporting.options import ExportRequest
@@ -102,3 +103,29 @@ def same(found, wanted):
     if isinstance(wanted, list):
         return isinstance(found, list) and len(found) == len(wanted) and all(map(same, found, wanted))
     return type(found) is type(wanted) and found == wanted
+
+
+VALUES = {
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "uint64": st.integers(0, 2**64 - 1),
+    "float64": st.floats(),
+    "float32": st.floats(width=32),
+    "string": st.text(st.characters(exclude_categories=["Cs"])),
+    "bytes": st.binary(max_size=20),
+    "timestamp[ns]": st.integers(-(2**62), 2**62),
+}
+
+
+@st.composite
+def tables(draw):
+    """Draws features, and as many values of each."""
+    num_rows = draw(st.integers(0, 9))
+    columns = []
+    for number, dtype in enumerate(draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))):
+        shape = draw(st.sampled_from([(), (2,), (2, 2), (None,)]))
+        size = {"max_size": 3} if shape == (None,) else {"min_size": math.prod(shape), "max_size": math.prod(shape)}
+        value = st.lists(VALUES[dtype], **size) if shape else VALUES[dtype]
+        feature = make_feature(f"f{number}", dtype, shape, nullable=draw(st.booleans()))
+        one = st.none() | value if feature.nullable else value
+        columns.append((feature, draw(st.lists(one, min_size=num_rows, max_size=num_rows))))
+    return columns

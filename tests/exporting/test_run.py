@@ -4,13 +4,15 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.errors import ConflictError, UsageError
+from shardkit.errors import ConflictError, OutOfSpaceError, UsageError
+from shardkit.exporting import run
 from shardkit.exporting.formats import FORMATS
 from shardkit.exporting.options import FORMAT_NAMES, ExportRequest
 from shardkit.exporting.plan import decode_plan, encode_plan, files_of, plan_export
@@ -119,6 +121,16 @@ def test_damage_ends_an_export_and_leaves_whole_files(tmp_path):
     assert [n for n in contents(tmp_path / "out") if n.startswith("train")] == ["train-00000-of-00002.parquet"]
     shard.write_bytes(content)
     assert export(dataset, tmp_path / "out", "parquet", rows_per_file=90).num_kept >= 1
+
+
+@pytest.mark.parametrize("format", FORMAT_NAMES)
+def test_a_full_disk_is_an_error_of_its_own(tmp_path, monkeypatch, format):
+    dataset = make_dataset(tmp_path / "set", NUMBERS, 900)
+    monkeypatch.setattr(run, "scratch_file", lambda target: nullcontext(Path("/dev/full")))
+    with pytest.raises(OutOfSpaceError) as caught:
+        export(dataset, tmp_path / "out", format, num_threads=1)
+    assert "Files that are there are whole. Free some space" in str(caught.value)
+    assert sorted(contents(tmp_path / "out")) == ["export.json"]
 
 
 @pytest.mark.parametrize("format", FORMAT_NAMES)

@@ -9,12 +9,14 @@ import tarfile
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardkit.encoding.example import decode_record
 from shardkit.errors import UsageError
 from shardkit.exporting.mds import encoding_of
 from shardkit.features import make_feature
-from tests.exporting.conftest import COLUMNS, LISTS, PHOTOS, SCALARS, columns_of, export, make_dataset, same
+from tests.exporting.conftest import COLUMNS, LISTS, PHOTOS, SCALARS, columns_of, export, make_dataset, same, tables
 
 MDS_COLUMNS = tuple(f.name for f, _ in COLUMNS)
 
@@ -217,3 +219,37 @@ def test_a_package_that_is_missing_is_named(dataset, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"shardkit\[array-record\]"):
         export(dataset, tmp_path / "out", "array-record")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.full
+@given(columns=tables(), rows_per_file=st.integers(1, 9))
+def test_any_rows_come_back(tmp_path_factory, columns, rows_per_file):
+    folder = tmp_path_factory.mktemp("any")
+    dataset = make_dataset(folder / "set", columns)
+    wanted, features = columns_of(dataset["train"]), tuple(f for f, _ in columns)
+    num_rows = len(columns[0][1])
+    export(dataset, folder / "tar", "webdataset", rows_per_file=rows_per_file, num_threads=1)
+    rows = [{} for _ in range(num_rows)]
+    for path in (folder / "tar").glob("train-*.tar"):
+        with tarfile.open(path) as tar:
+            for info in tar:
+                key, _, extension = info.name.partition(".")
+                rows[int(key)][extension] = tar.extractfile(info).read()
+    assert all(rows)
+    mds = [feature for feature, _ in columns if not (feature.nullable and feature.dtype == "bytes")]
+    if mds:
+        export(dataset, folder / "mds", "mds", columns=tuple(f.name for f in mds), rows_per_file=rows_per_file)
+        samples = [row for path in sorted((folder / "mds" / "train").glob("*.mds")) for row in read_shard(path)[1]]
+    for feature in features:
+        values = wanted[feature.name]
+        if feature.shape and feature.dtype in ("int64", "uint64", "float64", "float32"):
+            members = [row.get(f"{feature.name}.npy") for row in rows]
+            assert same([m and np.load(io.BytesIO(m)).tolist() for m in members], values)
+        elif feature.dtype in ("int64", "uint64", "string"):
+            assert same([json.loads(row["json"])[feature.name] for row in rows], values)
+        if feature in mds and feature.shape and feature.dtype == "string":
+            assert [json.loads(row[feature.name]) for row in samples] == values
+        elif feature in mds and not feature.shape and not feature.nullable and feature.dtype != "timestamp[ns]":
+            decode = {"string": bytes.decode, "bytes": bytes}.get(feature.dtype)
+            decode = decode or (lambda raw, dtype=feature.dtype: np.frombuffer(raw, dtype)[0].item())
+            assert same([decode(row[feature.name]) for row in samples], values)

@@ -3,7 +3,6 @@
 import csv
 import decimal
 import json
-import math
 
 import duckdb
 import msgspec
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
-from tests.exporting.conftest import COLUMNS, LISTS, PHOTOS, SCALARS, columns_of, export, make_dataset, same
+from tests.exporting.conftest import COLUMNS, LISTS, PHOTOS, SCALARS, columns_of, export, make_dataset, same, tables
 
 
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
@@ -99,6 +98,13 @@ def test_csv_refuses_what_it_cannot_hold(dataset, tmp_path, feature):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_line_of_csv_is_never_empty(tmp_path):
+    dataset = make_dataset(tmp_path / "set", SCALARS)
+    with pytest.raises(UsageError, match="a null alone in its row is an empty line"):
+        export(dataset, tmp_path / "out", "csv", columns=("text",))
+    export(dataset, tmp_path / "out", "csv", columns=("low",))
+
+
 def test_what_parquet_and_texts_cannot_hold_is_refused(tmp_path):
     columns = [
         (make_feature("d", "decimal(5,-2)"), [decimal.Decimal(100)]),
@@ -113,32 +119,6 @@ def test_what_parquet_and_texts_cannot_hold_is_refused(tmp_path):
         assert "Files that are there are whole" in str(caught.value)
         assert [p.name for p in (tmp_path / format).iterdir()] == ["export.json"]
     export(dataset, tmp_path / "arrow", "arrow")
-
-
-VALUES = {
-    "int64": st.integers(-(2**63), 2**63 - 1),
-    "uint64": st.integers(0, 2**64 - 1),
-    "float64": st.floats(),
-    "float32": st.floats(width=32),
-    "string": st.text(st.characters(exclude_categories=["Cs"])),
-    "bytes": st.binary(max_size=20),
-    "timestamp[ns]": st.integers(-(2**62), 2**62),
-}
-
-
-@st.composite
-def tables(draw):
-    """Draws features, and as many values of each."""
-    num_rows = draw(st.integers(0, 9))
-    columns = []
-    for number, dtype in enumerate(draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))):
-        shape = draw(st.sampled_from([(), (2,), (2, 2), (None,)]))
-        size = {"max_size": 3} if shape == (None,) else {"min_size": math.prod(shape), "max_size": math.prod(shape)}
-        value = st.lists(VALUES[dtype], **size) if shape else VALUES[dtype]
-        feature = make_feature(f"f{number}", dtype, shape, nullable=draw(st.booleans()))
-        one = st.none() | value if feature.nullable else value
-        columns.append((feature, draw(st.lists(one, min_size=num_rows, max_size=num_rows))))
-    return columns
 
 
 @pytest.mark.full

@@ -27,7 +27,7 @@ ALLOWED = {
     "names no environment for external workers": "it is made by .ci/run",
     "no client for the store": "that environment is the smallest one",
     "nothing can be evicted here": "no Linux",
-    "import 'streaming'": "MosaicML's requirements do not go with shardkit's own",
+    "import 'streaming": "MosaicML's requirements do not go with shardkit's own",
     "has measured level": "the sizes of that level are known on x86-64 only",
 }
 FRAMEWORKS = {
