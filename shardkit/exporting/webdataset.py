@@ -15,16 +15,15 @@ import pyarrow as pa
 from shardkit.exporting.base import ExportFormat, Rows
 from shardkit.exporting.columns import is_numeric, json_values
 from shardkit.features import Feature, Features
-from shardkit.file_types import image_type_of
-from shardkit.media.audio_headers import audio_type_of
 from shardkit.reading.row_files import shaped
 
+# By media type. Images of several kinds have one name, under which readers look for a column; they go by the content.
 _EXTENSIONS = {
-    "image/jpeg": "jpg", "image/png": "png", "image/webp": "webp", "image/gif": "gif", "image/bmp": "bmp",
-    "image/tiff": "tif", "image/x-portable-anymap": "ppm",
-    "audio/wav": "wav", "audio/flac": "flac", "audio/ogg": "ogg", "audio/mpeg": "mp3", "audio/aiff": "aiff",
+    "image/*": "jpg", "image/jpeg": "jpg", "image/png": "png", "image/webp": "webp", "image/gif": "gif",
+    "image/bmp": "bmp", "image/tiff": "tif", "image/x-portable-anymap": "ppm",
+    "audio/*": "wav", "audio/wav": "wav", "audio/flac": "flac", "audio/ogg": "ogg", "audio/mpeg": "mp3",
+    "audio/aiff": "aiff",
 }  # fmt: skip
-_HEAD_BYTES = 64
 _KEY_DIGITS = 9
 
 Member = tuple[str, bytes]
@@ -87,7 +86,8 @@ class _Columns:
         self._features = features
         self._members: dict[str, Callable[[Any], Member]] = {}
         for feature in files:
-            self._members[feature.name] = _file_member("" if len(files) == 1 else f"{feature.name}.")
+            extension = _EXTENSIONS.get(feature.media_type or "", "bin")
+            self._members[feature.name] = _file_member(extension if len(files) == 1 else f"{feature.name}.{extension}")
         for feature in features:
             if feature.shape and is_numeric(feature):
                 self._members[feature.name] = _array_member(feature)
@@ -113,13 +113,8 @@ class _Columns:
         return samples
 
 
-def _file_member(prefix: str) -> Callable[[bytes], Member]:
-    def make(content: bytes) -> Member:
-        head = content[:_HEAD_BYTES]
-        media_type = image_type_of(head, None) or audio_type_of(head, "any.mp3")
-        return f"{prefix}{_EXTENSIONS.get(media_type or '', 'bin')}", content
-
-    return make
+def _file_member(extension: str) -> Callable[[bytes], Member]:
+    return lambda content: (extension, content)
 
 
 def _array_member(feature: Feature) -> Callable[[list[Any]], Member]:
