@@ -76,6 +76,7 @@ def _parts_of(error: Exception, work_dir: str | Path) -> dict[str, str | None] |
     if isinstance(error, MemoryError):
         return OutOfSpaceError(
             NO_MEMORY,
+            where=next(iter(getattr(error, "__notes__", ())), None),
             why="--max-memory says how much a process may ask for",
             next_step="Run the same command again with fewer --workers, or a larger --max-memory",
         ).to_dict()

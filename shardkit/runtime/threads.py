@@ -46,8 +46,22 @@ class _Work(NamedTuple):
     stop_event: StopEvent
 
 
+def start_thread(thread: threading.Thread) -> None:
+    """Starts a thread.
+
+    Raises:
+        MemoryError: If the system gives no stack for it.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise MemoryError(str(error)) from error
+
+
 class WorkerThreads(Executor):
     """A pool whose threads end when it is dropped, or shut down, without a lock. One thread at a time may submit.
+
+    Where the system gives no stack for one more thread, those that there are do the tasks.
 
     Attributes:
         stop_event: Set when no more of the work is wanted.
@@ -62,13 +76,23 @@ class WorkerThreads(Executor):
         self._is_shut = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Begins a task when a thread is free.
+
+        Raises:
+            MemoryError: If the system gives no stack for the first thread.
+        """
         if self._is_shut:
             raise RuntimeError("the threads have ended")
         if len(self._threads) < self._num_threads:
             name = f"{self._name}_{len(self._threads)}"
             thread = threading.Thread(target=_run, args=(self._work,), name=name, daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            try:
+                start_thread(thread)
+                self._threads.append(thread)
+            except MemoryError:
+                if not self._threads:
+                    raise
+                self._num_threads = len(self._threads)
         future: Future[T] = Future()
         self._work.tasks.put(_Task(future, lambda: fn(*args, **kwargs)))
         return future

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from shardkit.errors import ShardkitError, StorageError, UsageError
-from shardkit.runtime.threads import current_stop_event
+from shardkit.runtime.threads import current_stop_event, start_thread
 from shardkit.storage.clients import client_of
 from shardkit.storage.locations import protocol_of, redact
 from shardkit.storage.options import hide_secrets
@@ -216,7 +216,7 @@ def _in_a_thread(request: Callable[[], Any]) -> Future[Any]:
         with suppress(InvalidStateError):
             answer.set_result(found)
 
-    threading.Thread(target=work, name="shardkit-request", daemon=True).start()
+    start_thread(threading.Thread(target=work, name="shardkit-request", daemon=True))
     return answer
 
 

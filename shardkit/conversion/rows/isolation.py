@@ -69,7 +69,19 @@ def load_or_run(
     Raises:
         ShardkitError: What the step raised.
         StorageError: If processes end for no reason that a row could have.
+        MemoryError: If there is too little for another process; a note names the files.
     """
+    try:
+        return _load_or_run(plan, input_split_index, step, find, here)
+    except MemoryError as error:
+        # Another thread may hold the memory that this one asks for, at any place.
+        error.add_note(_files_of(plan, input_split_index))
+        raise
+
+
+def _load_or_run(
+    plan: Plan, input_split_index: int, step: Step, find: Callable[[Plan, int], _Done | None], here: Callable[[], _Done]
+) -> tuple[_Done, Origin]:
     found = find(plan, input_split_index)
     if found is not None:
         return found, "kept"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from shardkit.runtime.threads import start_thread
 from shardkit.units import MiB
 
 _PIECE_BYTES = MiB
@@ -28,7 +29,7 @@ def read_ahead(stream: _Readable) -> Iterator[ReadAheadStream]:
     pieces: queue.Queue[bytes | BaseException] = queue.Queue(_NUM_PIECES)
     is_over = threading.Event()
     thread = threading.Thread(target=_fill, args=(stream, pieces, is_over), name="read ahead", daemon=True)
-    thread.start()
+    start_thread(thread)
     try:
         yield ReadAheadStream(pieces)
     finally:
