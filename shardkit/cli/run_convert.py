@@ -24,7 +24,13 @@ from shardkit.cli.pages.convert_page import (
 from shardkit.cli.pages.progress import Display, converting, new_display, planning
 from shardkit.cli.shell.append_options import show_nothing_new, tidy_after_append
 from shardkit.cli.shell.engine_options import engine_rows
-from shardkit.cli.shell.supervised import announce_step, announce_work_folder, is_restarted, is_supervised
+from shardkit.cli.shell.supervised import (
+    announce_open_files,
+    announce_step,
+    announce_work_folder,
+    is_restarted,
+    is_supervised,
+)
 from shardkit.cli.shell.tables import print_columns
 from shardkit.cli.stop_convert import end_at_signals, end_at_signals_after_commit, end_now, stop_and_exit
 from shardkit.cli.stop_remote import asking
@@ -129,7 +135,8 @@ def _widened(
 
 @contextlib.contextmanager
 def _planning(display: Display, options: ConvertRequest) -> Iterator[None]:
-    with planning(display), explained(options), steps_bounded(options.max_row_seconds, announce_step):
+    bounded = steps_bounded(options.max_row_seconds, announce_step, announce_open_files)
+    with planning(display), explained(options), bounded:
         yield
 
 

@@ -1,4 +1,5 @@
-"""Steps of the planning that a user's code or query could make endless, with the deadline of each."""
+"""What the planning does that could end badly: steps that a user's code or query could make endless, with the deadline
+of each, and files whose readers are compiled code, which may crash."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from shardkit.errors import BadInputError
 
 # One step of the planning handles many rows, and may load a module or a model first.
 PLANNING_TIMES = 10
+_MOST_FILES = 3
 # A process that has no handler any more ignores it.
 LATE_SIGNAL = signal.SIGURG
 
@@ -38,6 +40,8 @@ class BoundedStep(NamedTuple):
 _numbers = itertools.count()
 _seconds: float | None = None
 _report: Callable[[BoundedStep], None] | None = None
+_report_files: Callable[[tuple[str, ...]], None] | None = None
+_files: list[str] = []
 _begun: dict[int, BoundedStep] = {}
 _late: BoundedStep | None = None
 
@@ -53,21 +57,27 @@ def deadline_error(step: BoundedStep) -> BadInputError:
 
 
 @contextmanager
-def steps_bounded(max_row_seconds: float, report: Callable[[BoundedStep], None]) -> Iterator[None]:
+def steps_bounded(
+    max_row_seconds: float,
+    report: Callable[[BoundedStep], None],
+    report_files: Callable[[tuple[str, ...]], None],
+) -> Iterator[None]:
     """Reports the steps that begin and end during the block. LATE_SIGNAL ends a step that passed its deadline.
 
     Args:
         max_row_seconds: A step may take PLANNING_TIMES as long.
         report: Called at each beginning and end, in the thread of the step.
+        report_files: Called with the files that are open, whenever these are others.
     """
-    global _seconds, _report, _late
+    global _seconds, _report, _report_files, _late
     _seconds, _report, _late = max_row_seconds * PLANNING_TIMES, report, None
+    _report_files = report_files
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.signal(LATE_SIGNAL, _end_late_step) if is_main else None
     try:
         yield
     finally:
-        _seconds = _report = None
+        _seconds = _report = _report_files = None
         _begun.clear()
         if is_main:
             signal.signal(LATE_SIGNAL, before)
@@ -99,6 +109,26 @@ def bounded(what: str) -> Iterator[None]:
     finally:
         _begun.pop(step.number, None)
         report(BoundedStep(step.number, None))
+
+
+@contextmanager
+def open_file_reported(name: str) -> Iterator[None]:
+    """Reports while a conversion is planned that a file is open during the block; does nothing at other times.
+
+    Args:
+        name: The file, for a message.
+    """
+    report = _report_files
+    if report is None:
+        yield
+        return
+    _files.append(name)
+    report(tuple(_files[:_MOST_FILES]))
+    try:
+        yield
+    finally:
+        _files.remove(name)
+        report(tuple(_files[:_MOST_FILES]))
 
 
 def _end_late_step(number: int, frame: FrameType | None) -> None:

@@ -99,12 +99,19 @@ def is_memory_short() -> bool:
 
     True where that is unknown.
     """
+    left = bytes_left()
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return left is None or left < soft - soft // 2
+
+
+def bytes_left() -> int | None:
+    """Returns how much this process may still ask for; None where that is not limited, or unknown."""
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     try:
         num_pages = int(Path("/proc/self/statm").read_text().split()[5])
     except (OSError, ValueError, IndexError, MemoryError):
-        return True
-    return soft == resource.RLIM_INFINITY or num_pages * resource.getpagesize() > soft // 2
+        return None
+    return None if soft == resource.RLIM_INFINITY else soft - num_pages * resource.getpagesize()
 
 
 def let_replace() -> None:

@@ -24,12 +24,14 @@ import msgspec
 from shardkit.cli.shell.errors import explain, show
 from shardkit.cli.shell.supervised import END_OF_MESSAGE, EXIT_LOST_WORKER, Message, announce_end, connect_to_supervisor
 from shardkit.conversion.rows.attempts import Place, is_suspect, list_attempts, suspect
-from shardkit.errors import OutOfSpaceError, StorageError
+from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, StorageError
 from shardkit.runtime.bounded import LATE_SIGNAL, BoundedStep, deadline_error
 from shardkit.runtime.early_signals import stop_at_once_on_signals
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Those that compiled code ends with.
+_CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
 _MAX_STARTS = 50
 _STARTS_BEFORE_ALL_ARE_SUSPECT = 3
 # A worker may be killed between two parts, or before the first: one death without a trace shows nothing.
@@ -43,13 +45,19 @@ class _End(NamedTuple):
     """How the process below ended: its exit code, negative for a signal; where it hung; whether it said so.
 
     A user's function, or a library that it calls, may end the process as if all were well. `late` is the step of the
-    planning that passed its deadline.
+    planning that passed its deadline, `open_files` are those that it had open.
     """
 
     code: int
     hung: Mapping[int, Place] = {}
     was_announced: bool = False
     late: BoundedStep | None = None
+    open_files: tuple[str, ...] = ()
+
+    @property
+    def is_crash_of_reader(self) -> bool:
+        """Whether compiled code broke down while the planning had a file open."""
+        return bool(self.open_files) and -self.code in _CRASHES
 
 
 def supervised(run: Callable[[], int]) -> int:
@@ -69,7 +77,9 @@ def supervised(run: Callable[[], int]) -> int:
         if child.asked_to_stop or end.was_announced:
             return end.code if end.code >= 0 else 128 - end.code
         if end.late is not None:
-            return _give_up_planning(end.late)
+            return _show(deadline_error(end.late))
+        if end.is_crash_of_reader:
+            return _show(_crash_error(end))
         left = _what_is_left(folder)
         is_new = folder is not None and _suspect_attempts(folder, end, number)
         ends_without_trace = 0 if is_new or left != before else ends_without_trace + 1
@@ -86,6 +96,7 @@ class _Child:
     def __init__(self, run: Callable[[], int], number: int) -> None:
         self.folder: Path | None = None
         self.asked_to_stop = False
+        self._open_files: tuple[str, ...] = ()
         self._steps: dict[int, BoundedStep] = {}
         self._signalled: set[int] = set()
         self._has_announced_end = False
@@ -128,12 +139,15 @@ class _Child:
             os.close(self._read)
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        return _End(os.waitstatus_to_exitcode(status), hung, self._has_announced_end, late)
+        code = os.waitstatus_to_exitcode(status)
+        return _End(code, hung, self._has_announced_end, late, self._open_files)
 
     def _heed(self, message: Message) -> None:
         self._has_announced_end |= message.is_end
         if message.folder is not None:
             self.folder = Path(os.fsdecode(message.folder))
+        if message.open_files is not None:
+            self._open_files = message.open_files
         if message.step is not None:
             self._steps[message.step.number] = message.step
             if message.step.deadline is None:
@@ -225,14 +239,27 @@ def _sentence(end: _End) -> str:
         return "the conversion ran out of memory"
     if end.code >= 0:
         return f"the conversion ended with exit code {end.code} before it was done"
+    return f"the conversion ended with {_signal_name(-end.code)}"
+
+
+def _signal_name(number: int) -> str:
     try:
-        return f"the conversion ended with {signal.Signals(-end.code).name}"
+        return signal.Signals(number).name
     except ValueError:
-        return f"the conversion ended with signal {-end.code}"
+        return f"signal {number}"
 
 
-def _give_up_planning(step: BoundedStep) -> int:
-    error = deadline_error(step)
+def _crash_error(end: _End) -> BadInputError:
+    return BadInputError(
+        "the file cannot be read",
+        where=", ".join(end.open_files),
+        why=f"its reader ended with {_signal_name(-end.code)}, as it does of damage, or of too little memory",
+        state="Nothing was committed",
+        next_step="Correct the file, leave it out with --exclude GLOB, or allow more with --max-memory",
+    )
+
+
+def _show(error: ShardkitError) -> int:
     show(explain(error), error)
     return error.exit_code
 
@@ -253,5 +280,4 @@ def _give_up(end: _End, folder: Path | None) -> int:
         next_step="Run the same command again, with fewer --workers "
         + ("or a larger --max-memory" if is_of_memory else "if memory is short"),
     )
-    show(explain(error), error)
-    return error.exit_code
+    return _show(error)

@@ -39,11 +39,13 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         folder: The folder where it works.
         step: A step of the planning that began or ended.
+        open_files: Those that the planning has open, for a message.
         is_end: Whether it ends because it wants to, with the exit code of the command.
     """
 
     folder: bytes | None = None
     step: BoundedStep | None = None
+    open_files: tuple[str, ...] | None = None
     is_end: bool = False
 
 
@@ -56,6 +58,11 @@ def announce_step(step: BoundedStep) -> None:
     """Tells the process above of a step of the planning."""
     # A write to a pipe is whole up to 4 KiB.
     _tell(Message(step=step._replace(what=step.what[:_MAX_LETTERS])))
+
+
+def announce_open_files(names: tuple[str, ...]) -> None:
+    """Tells the process above which files the planning has open."""
+    _tell(Message(open_files=tuple(name[:_MAX_LETTERS] for name in names)))
 
 
 def announce_end() -> None:

@@ -119,14 +119,11 @@ def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
         place = read_place(plan.work_dir, input_split_index)
         forget_attempt(plan.work_dir, input_split_index)
         if how == _OUT_OF_MEMORY and place is not None and _reads_many_rows(split, place):
-            raise OutOfSpaceError(
-                f"{NO_MEMORY} to read a file",
-                where=plan.files[max(split.file_start, place.file_index)].name,
-                why=describe_memory() or "--max-memory says how much a process may ask for",
-                next_step="Run the same command again with a larger --max-memory",
-            )
+            raise _memory_error(plan.files[max(split.file_start, place.file_index)].name)
         crash_record = load_crash_record(plan, input_split_index)
         known = None if place is None else narrow(crash_record, place, how, split.file_stop - split.file_start)
+        if known is None and how == _OUT_OF_MEMORY:
+            raise _memory_error(_files_of(plan, input_split_index))
         if known is None:
             break
         save_crash_record(plan, input_split_index, known)
@@ -142,6 +139,15 @@ def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
         where=_files_of(plan, input_split_index),
         why="no row of it is to blame",
         next_step="Run the same command again; if it ends the same way, report it",
+    )
+
+
+def _memory_error(where: str) -> OutOfSpaceError:
+    return OutOfSpaceError(
+        f"{NO_MEMORY} to read a file",
+        where=where,
+        why=describe_memory() or "--max-memory says how much a process may ask for",
+        next_step="Run the same command again with a larger --max-memory",
     )
 
 

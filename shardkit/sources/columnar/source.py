@@ -19,6 +19,8 @@ from shardkit.errors import DamagedFileError, ShardkitError, StorageError, Usage
 from shardkit.features import Features, make_feature
 from shardkit.file_types import image_type_of
 from shardkit.messages import shown
+from shardkit.runtime.bounded import open_file_reported
+from shardkit.runtime.process_limits import bytes_left
 from shardkit.sources.base import (
     MIN_SPLIT_BYTES,
     InputSplit,
@@ -233,7 +235,7 @@ class ColumnarSource(SourceSettings, ABC):
     @contextmanager
     def _opened(self, file: RawFile, options: SourceOptions) -> Iterator[Container]:
         try:
-            with self.open_file(file, options) as container:
+            with open_file_reported(place(file)), self.open_file(file, options) as container:
                 yield container
         except ShardkitError:
             raise
@@ -257,10 +259,14 @@ class ColumnarSource(SourceSettings, ABC):
 
 def _is_of_memory(error: Exception, file: RawFile) -> bool:
     # Arrow reports some allocations as errors of the file. No sound file asks for more than it may expand to.
-    found = re.search(r"alloc of size (\d+) failed", str(error))
-    if found is None:
-        return isinstance(error, MemoryError)
-    return int(found[1]) <= largest_expansion(file.num_bytes, file.max_expansion)
+    largest = largest_expansion(file.num_bytes, file.max_expansion)
+    if found := re.search(r"alloc of size (\d+) failed", str(error)):
+        return int(found[1]) <= largest
+    if "bad_alloc" in str(error):
+        # ORC does not say how much. A sound file may have asked for it if less is left than that.
+        left = bytes_left()
+        return left is not None and left < largest
+    return isinstance(error, MemoryError)
 
 
 def _has_null_item(column: pa.Array) -> bool:

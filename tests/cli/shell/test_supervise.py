@@ -1,8 +1,11 @@
 """A conversion's process that dies is begun again once though it left no trace, and not for ever."""
 
+import signal
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.orc as orc
 import pytest
 
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY
@@ -62,3 +65,28 @@ def test_a_conversion_that_always_runs_out_of_memory_ends_with_the_code_of_memor
     assert (result.returncode, num_starts) == (6, 2), result.stderr
     assert "--max-memory says how much a process may ask for" in result.stderr
     assert "or a larger --max-memory" in result.stderr
+
+
+CRASH = """
+import os, signal, sys
+
+import shardkit.sources.columnar.orc as orc
+from shardkit.cli import script
+
+orc._batches = lambda *arguments: os.kill(os.getpid(), int(signal_number))
+script()
+"""
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGSEGV, 3), (signal.SIGABRT, 3), (signal.SIGKILL, 5)])
+def test_a_reader_that_crashes_while_planning_is_named_with_its_file(tmp_path, number, exit_code):
+    # Images are looked for in the first values of a column of bytes.
+    orc.write_table(pa.table({"b": [b"\x89PNG", b"\xff"]}), str(tmp_path / "rows.orc"))
+    program = CRASH.replace("signal_number", str(int(number)))
+    command = [sys.executable, "-c", program, "convert", "rows.orc", "out"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert result.returncode == exit_code, result.stderr
+    assert "Nothing was committed" in result.stderr
+    # The system kills a process of any file where its memory is short.
+    is_named = f"the file cannot be read in rows.orc: its reader ended with {number.name}" in result.stderr
+    assert is_named == (number != signal.SIGKILL)

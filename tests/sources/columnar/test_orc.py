@@ -173,3 +173,21 @@ def test_its_files_are_recognized(tmp_path):
     assert OrcSource().recognizes(head, "a.orc")
     assert OrcSource().recognizes(head, "part-0")
     assert not OrcSource().recognizes(b"ORC,price\n1,2\n", "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("num_left", "kind"), [(10, MemoryError), (10**12, DamagedFileError), (None, DamagedFileError)]
+)
+def test_too_much_at_once_is_of_memory_if_a_sound_file_may_ask_for_more_than_is_left(
+    tmp_path, monkeypatch, num_left, kind
+):
+    def fail(*arguments):
+        raise OSError("std::bad_alloc")
+
+    path = write(tmp_path / "a.orc")
+    features, *_ = parts(path)
+    monkeypatch.setattr("shardkit.sources.columnar.orc._batches", fail)
+    monkeypatch.setattr("shardkit.sources.columnar.source.bytes_left", lambda: num_left)
+    with pytest.raises(kind) as caught:
+        read(path, features)
+    assert "a.orc" in f"{caught.value} {getattr(caught.value, '__notes__', ())}"
