@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardkit.cli.shell.command import ExampleCommand, print_document
+from shardkit.cli.shell.option_types import SizeType
 from shardkit.cli.shell.reading_bar import reading_bar
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ _SHOWN_PER_FILE = 10
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Shards read at the same time; the number of cores if not given."
 )
+@click.option(
+    "--max-memory",
+    type=SizeType(),
+    metavar="SIZE",
+    help="What the process may ask for; a quarter of what is free, from 1GiB to 8GiB, if not given.",
+)
 @click.option("--decode", is_flag=True, help="Decode every image and audio file too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON document.")
 @click.pass_context
@@ -40,21 +47,26 @@ def command(
     splits: tuple[str, ...],
     version: int | None,
     workers: int | None,
+    max_memory: int | None,
     decode: bool,
     as_json: bool,
 ) -> None:
     """Re-read every byte of DATASET and compare it with its manifest.
 
     Checks sizes, SHA-256 and CRC32C of each shard, each block, each record's checksums, and that every record has the
-    features of the manifest. Names each damage with its place and ends with exit code 1 if there is any. Changes
-    nothing.
+    features of the manifest. Names each damage with its place and ends with exit code 1 if there is any. A block that
+    needs more than --max-memory ends it with exit code 6. Changes nothing.
     """
     import os
     import time
 
     from shardkit.dataset.open import open_dataset
+    from shardkit.runtime.process_limits import ask_for_memory_late, limit_memory
+
+    ask_for_memory_late()
     from shardkit.verify.shards import verify_dataset
 
+    limit_memory(max_memory)
     opened = open_dataset(dataset, version)
     started = time.monotonic()
     num_bytes = sum(s.num_bytes for s in opened.manifest.splits if not splits or s.name in splits)

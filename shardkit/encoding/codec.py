@@ -91,6 +91,7 @@ _FINAL_EMPTY_BLOCK = b"\x03\x00"
 FINAL_BYTE = b"\x01" + _STORED_HEADER.pack(0, 1, 0xFFFE)[1:] + b"\xa5"
 # 258 bytes from a match of two bits (https://zlib.net/zlib_tech.html).
 _MAX_EXPANSION = 1032
+_MANY_BYTES = 16 * MiB
 _TRAILER = struct.Struct("<II")
 
 
@@ -136,6 +137,7 @@ def inflate_block(data: Buffer, num_uncompressed_bytes: int, where: str) -> byte
 
     Raises:
         DamageError: If it is not deflate data of exactly that size.
+        MemoryError: If there is no room for so much.
     """
     return inflate_sealed(b"".join((data, FINAL_BYTE)), num_uncompressed_bytes, where)
 
@@ -151,6 +153,7 @@ def inflate_sealed(data: Buffer, num_uncompressed_bytes: int, where: str) -> byt
     # A size from the index must be possible before it is allocated.
     if not 0 <= num_uncompressed_bytes <= num_bytes * _MAX_EXPANSION:
         raise DamageError("a block cannot be inflated", where=where, why=f"{why}, more than deflate can hold")
+    check_room(num_uncompressed_bytes)
     try:
         # The final byte is there only if the bytes before end where a block may start, and are no end themselves.
         records: bytearray = deflate.deflate_decompress(data, num_uncompressed_bytes + 1)
@@ -159,6 +162,18 @@ def inflate_sealed(data: Buffer, num_uncompressed_bytes: int, where: str) -> byt
     if len(records) != num_uncompressed_bytes + 1 or records.pop() != FINAL_BYTE[-1]:
         raise DamageError("a block cannot be inflated", where=where, why=why)
     return records
+
+
+def check_room(num_bytes: int) -> None:
+    """Asks the system for so many bytes, which it clears when they are used, where they are many.
+
+    CPython 3.11 writes of a bytearray for which there is no room that it has exported buffers.
+
+    Raises:
+        MemoryError: If there is no room.
+    """
+    if num_bytes > _MANY_BYTES:
+        bytes(num_bytes)
 
 
 def crc32(data: Buffer, start: int = 0) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import deflate
 from isal import igzip_lib, isal_zlib
 
+from shardkit.encoding.codec import check_room
 from shardkit.errors import DamageError
 from shardkit.units import KiB
 
@@ -41,6 +42,7 @@ def inflate_file(data: Buffer, num_uncompressed_bytes: int, where: str) -> bytes
     # A size from the index must be possible before it is allocated.
     if not 0 <= num_uncompressed_bytes <= num_bytes * _MAX_EXPANSION:
         raise DamageError("a file cannot be inflated", where=where, why=f"{why}, more than gzip can hold")
+    check_room(num_uncompressed_bytes)
     content: bytes | bytearray = b""
     # libdeflate takes 0 for an unknown size, and goes by the one that the file states.
     if num_uncompressed_bytes:

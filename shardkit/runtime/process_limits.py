@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from shardkit.units import GiB, MiB, format_size
@@ -84,6 +85,16 @@ def limit_memory(num_bytes: int | None = None) -> None:
 def describe_memory() -> str | None:
     """Returns what `limit_memory` allows, as a clause for a message; None where it was not called."""
     return None if _allowed_bytes is None else f"--max-memory allows {format_size(_allowed_bytes)} a process"
+
+
+@contextlib.contextmanager
+def place_noted(place: str) -> Iterator[None]:
+    """Notes on an error of memory where it was met: the message at the end of a command names the place."""
+    try:
+        yield
+    except MemoryError as error:
+        error.add_note(place)
+        raise
 
 
 def ask_for_memory_late() -> None:

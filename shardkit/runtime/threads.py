@@ -19,12 +19,17 @@ from contextvars import ContextVar
 from time import monotonic
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from shardkit.runtime.process_limits import bytes_left
+from shardkit.units import MiB
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 # How long the end of the interpreter waits. Only users' functions and a disk that hangs take longer.
 _EXIT_S = 10.0
 _EXIT_POLL_S = 0.005
+# The stack of a thread, which is 8 MiB, and some more.
+_THREAD_BYTES = 16 * MiB
 # How long threads are waited for after a signal; requests to stores notice the end in half of that.
 _INTERRUPT_S = 0.5
 
@@ -52,6 +57,10 @@ def start_thread(thread: threading.Thread) -> None:
     Raises:
         MemoryError: If the system gives no stack for it.
     """
+    left = bytes_left()
+    if left is not None and left < _THREAD_BYTES:
+        # Without memory for its first steps a thread dies, and Python waits for its first step for ever.
+        raise MemoryError("there is too little for one more thread")
     try:
         thread.start()
     except RuntimeError as error:

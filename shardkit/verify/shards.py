@@ -35,6 +35,7 @@ from shardkit.encoding.kernel_reference import WHOLE
 from shardkit.encoding.tfrecord import HEADER_BYTES, OVERHEAD_BYTES, index_lines, iter_records
 from shardkit.errors import DamageError, StorageError
 from shardkit.features import Features, make_feature
+from shardkit.runtime.process_limits import place_noted
 from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
 from shardkit.storage.regular_files import NotRegularError
@@ -67,6 +68,7 @@ def verify_dataset(
 
     Raises:
         UsageError: If there is no such split, nothing to decode, or an optional package is not installed.
+        MemoryError: If a block needs more than this process may take; a note names the shard.
     """
     media = MediaReader(dataset.manifest) if decodes_media else None
     chosen = [dataset.manifest.split(name) for name in splits] if splits else list(dataset.manifest.splits)
@@ -134,7 +136,8 @@ def _check_shards(
                 index, shard = next(waiting, (-1, None))
             if shard is None:
                 return
-            results[index] = _check(partial(_ShardReader, dataset, shard, decoders, path_of_hash), report)
+            with place_noted(storage.redact(dataset.shard_url(shard))):
+                results[index] = _check(partial(_ShardReader, dataset, shard, decoders, path_of_hash), report)
 
     with worker_threads(max(1, min(num_threads, len(shards))), "shardkit-verify") as pool:
         try:
@@ -147,9 +150,7 @@ def _check_shards(
 
 
 def _check(read: Callable[[Callable[[int], None]], _ShardReader], report: Callable[[int], None]) -> _ShardResult:
-    """Reads a shard. If a store's answer is damaged, it asks again: the network may turn a bit.
-
-    The shard counts as damaged if two answers are equal.
+    """Reads a shard. It asks a store again after damage, which the network may make; it is real if two answers agree.
 
     Raises:
         StorageError: If the store gave another answer every time.

@@ -138,3 +138,33 @@ def test_a_terminal_gets_a_bar_on_stderr_and_stdout_stays_clean(dataset):
     assert process.returncode == 0
     assert out.startswith("ok: ")
     assert b"reading" in shown
+
+
+@pytest.fixture(scope="module")
+def long_word(tmp_path_factory):
+    """Returns a dataset of one example of 200 MB, which takes 0.2 MB as it is stored."""
+    rows = pa.record_batch([pa.array([1]), pa.array(["x" * 200_000_000])], schema=arrow_schema(FEATURES))
+    return write_dataset(tmp_path_factory.mktemp("long") / "set", FEATURES, {"train": rows})
+
+
+def verify_alone(*args):
+    """Runs the command in a process of its own, which holds nothing but what the command needs."""
+    command = [sys.executable, "-c", "from shardkit.cli import script; script()", "verify", *args]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_block_that_needs_more_than_max_memory_ends_with_code_6_and_names_its_shard(long_word, workers):
+    code, out, err = verify_alone(long_word.url, "--max-memory", "160MiB", "--workers", workers)
+    assert (code, out) == (6, ""), err
+    assert err.startswith("error[SK-E600]")
+    assert re.search(r"not enough memory in \S*train-\S*: --max-memory allows 160 MiB a process", err)
+
+
+def test_a_block_that_inflates_to_more_than_the_shard_table_states_is_damage_in_little_memory(dataset, long_word):
+    path, bomb = shard(dataset), shard(long_word, 1).read_bytes()
+    path.write_bytes(bomb[: path.stat().st_size])
+    code, out, err = verify_alone(dataset.url, "--max-memory", "160MiB")
+    assert code == 1, err
+    assert "a block cannot be inflated" in out

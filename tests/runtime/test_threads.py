@@ -32,3 +32,9 @@ def test_a_pool_without_any_thread_is_an_error_of_memory(monkeypatch):
     deny_from(monkeypatch, 0)
     with worker_threads(4, "none") as threads, pytest.raises(MemoryError):
         threads.submit(print)
+
+
+def test_no_thread_begins_where_it_would_find_no_memory(monkeypatch):
+    monkeypatch.setattr("shardkit.runtime.threads.bytes_left", lambda: 2**20)
+    with worker_threads(4, "none") as threads, pytest.raises(MemoryError):
+        threads.submit(print)

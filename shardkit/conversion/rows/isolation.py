@@ -28,7 +28,7 @@ from shardkit.conversion.rows.attempts import (
 )
 from shardkit.conversion.rows.crash_records import load_crash_record, narrow, narrow_at_first, save_crash_record
 from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, StorageError
-from shardkit.runtime.process_limits import NO_MEMORY, describe_memory, exit_if_memory_is_short
+from shardkit.runtime.process_limits import NO_MEMORY, describe_memory, exit_if_memory_is_short, place_noted
 from shardkit.sources.base import InputSplit
 from shardkit.units import format_count
 
@@ -71,30 +71,21 @@ def load_or_run(
         StorageError: If processes end for no reason that a row could have.
         MemoryError: If there is too little for another process; a note names the files.
     """
-    try:
-        return _load_or_run(plan, input_split_index, step, find, here)
-    except MemoryError as error:
-        # Another thread may hold the memory that this one asks for, at any place.
-        error.add_note(_files_of(plan, input_split_index))
-        raise
-
-
-def _load_or_run(
-    plan: Plan, input_split_index: int, step: Step, find: Callable[[Plan, int], _Done | None], here: Callable[[], _Done]
-) -> tuple[_Done, Origin]:
-    found = find(plan, input_split_index)
-    if found is not None:
-        return found, "kept"
-    if not is_suspect(plan.work_dir, input_split_index):
-        try:
-            return here(), "here"
-        except MemoryError:
-            suspect(plan.work_dir, input_split_index)
-        exit_if_memory_is_short()
-    run_isolated(plan, input_split_index, step)
-    found = find(plan, input_split_index)
-    assert found is not None, "the process that made it said so"
-    return found, "isolated"
+    # Another thread may hold the memory that this one asks for, at any place.
+    with place_noted(_files_of(plan, input_split_index)):
+        found = find(plan, input_split_index)
+        if found is not None:
+            return found, "kept"
+        if not is_suspect(plan.work_dir, input_split_index):
+            try:
+                return here(), "here"
+            except MemoryError:
+                suspect(plan.work_dir, input_split_index)
+            exit_if_memory_is_short()
+        run_isolated(plan, input_split_index, step)
+        found = find(plan, input_split_index)
+        assert found is not None, "the process that made it said so"
+        return found, "isolated"
 
 
 def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:

@@ -47,5 +47,5 @@ def test_a_process_that_runs_out_of_memory_at_no_row_is_of_memory(tmp_path, monk
     (tmp_path / "a.csv").write_text("x\n1\n")
     plan = prepare(ConvertRequest(inputs=(f"{tmp_path}/a.csv",), destination=str(tmp_path / "out"))).plan
     monkeypatch.setattr(isolation, "_try", lambda *arguments: isolation._OUT_OF_MEMORY)
-    with pytest.raises(OutOfSpaceError, match="not enough memory to read a file in .*a.csv"):
+    with pytest.raises(OutOfSpaceError, match=r"not enough memory to read a file in .*a.csv"):
         isolation.run_isolated(plan, 0, "extract")
