@@ -120,7 +120,7 @@ def _put_table(path: str, bug: str) -> Generator[Request, Any, float]:
 def _commit(version: int, content: Content, put_at: float, bug: str) -> Request:
     if bug == "overwrites":
         return "put", manifest(version), content
-    request = ("create", manifest(version), content)
+    request = ("create what is not there" if bug == "own is taken" else "create", manifest(version), content)
     return request if bug == "no look at the clock" else ("if young", put_at, request)
 
 
@@ -128,10 +128,13 @@ def clean(*, keep_versions: int | None = None, second: bool = False, bug: str = 
     """A cleaning of all that no version names, however young, by `shardkit.cleaning`."""
     number = 10**15 * second
     mark = f"manifests/.cleaning-{number:016d}"
-    now = yield ("time",)
+    put_at = now = yield ("time",)
     if bug not in ("no mark", "tables of one name"):
         yield "create", mark, number
     files = yield from _files()
+    # Ages are by the clock of the store, which the mark tells.
+    is_by_own_clock = bug in ("age by the own clock", "no mark", "tables of one name")
+    now = now if is_by_own_clock else next((f.modified_at or now for f in files if f.path == mark), now)
     loaded = yield from _versions()
     groups, names, ever = _plan(files, loaded, now, keep_versions, bug)
     known, at = {v.version for v in loaded}, {f.path: f for f in files}
@@ -141,11 +144,12 @@ def clean(*, keep_versions: int | None = None, second: bool = False, bug: str = 
             continue
         for file in group.files:
             passed = yield ("time",)
-            if passed != now and bug not in ("mark not renewed", "no mark", "tables of one name"):
+            if passed != put_at and bug not in ("mark not renewed", "no mark", "tables of one name"):
                 number += 1
                 yield "create", f"manifests/.cleaning-{number:016d}", number
                 yield "delete", mark
-                mark, now = f"manifests/.cleaning-{number:016d}", passed
+                mark, put_at = f"manifests/.cleaning-{number:016d}", passed
+                now = passed if is_by_own_clock else (yield "written", mark) or passed
             if bug != "no second look":
                 for found in (yield from _versions()):
                     if found.version not in known:
@@ -156,7 +160,7 @@ def clean(*, keep_versions: int | None = None, second: bool = False, bug: str = 
             if file.path not in names:
                 request = ("delete", file.path)
                 is_guarded = bug not in ("mark not renewed", "no mark", "tables of one name")
-                if (yield ("if young", now, request) if is_guarded else request) == "late":
+                if (yield ("if young", put_at, request) if is_guarded else request) == "late":
                     break
                 del at[file.path]
     yield "delete", mark

@@ -1,4 +1,5 @@
-"""Explores every interleaving of some actors over a store, up to a number of crashes and of jumps of the clock.
+"""Explores every interleaving of some actors over a store, up to a number of crashes, of jumps of the clock and of
+answers that are lost.
 
 An actor is a generator. It yields requests to the store and gets the answers. One request is one step. Between two
 steps of an actor, other actors may take any number of steps, an actor may die, or so much time may pass that no sign
@@ -8,7 +9,7 @@ Each state is explored once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Request = tuple[Any, ...]
@@ -31,13 +32,14 @@ class Store:
         self.files = dict(files)
         self.now = now
 
-    def answer(self, request: Request) -> Any:
-        """Does what a request asks for, at once, and returns the answer."""
+    def answer(self, request: Request, skew: float = 0.0) -> Any:
+        """Does what a request asks for, at once, and returns the answer; the actor's own clock differs by `skew`."""
         kind, *rest = request
-        if kind == "create":
+        if kind in ("create", "create what is not there"):
             path, content = rest
             if path in self.files:
-                return self.files[path].content == content
+                # An answer may have been lost, and the file be the actor's own.
+                return kind == "create" and self.files[path].content == content
             self.files[path] = Stored(content, self.now)
             return True
         if kind == "put":
@@ -50,13 +52,15 @@ class Store:
             return tuple(sorted((path, f.at) for path, f in self.files.items() if path.startswith(rest[0])))
         if kind == "read":
             return self.files[rest[0]].content if rest[0] in self.files else None
+        if kind == "written":
+            return self.files[rest[0]].at if rest[0] in self.files else None
         if kind == "time":
-            return self.now
+            return self.now + skew
         if kind == "if young":
             # The look at the own clock and the request behind it are one step: no process is held up for ten minutes
             # between them, of which fifteen are a sign's.
             put_at, behind = rest
-            return self.answer(behind) if self.now == put_at else "late"
+            return self.answer(behind) if self.now + skew == put_at else "late"
         raise AssertionError(request)
 
     def may_answer(self, request: Request) -> bool:
@@ -75,6 +79,7 @@ class State(NamedTuple):
     dead: frozenset[int]
     crashes: int
     jumps: int
+    losses: int
 
 
 class Explored(NamedTuple):
@@ -92,6 +97,8 @@ def explore(
     *,
     crashes: int,
     jumps: int,
+    losses: int = 0,
+    skews: Sequence[float] = (),
     max_states: int = 10**7,
 ) -> Explored:
     """Explores all interleavings.
@@ -102,10 +109,12 @@ def explore(
         check: Returns what is wrong with a store and the ends of the actors (None for those that are at work or dead).
         crashes: How many actors may die.
         jumps: How often so much time may pass that no sign counts any more.
+        losses: How many answers may be lost: the store does what was asked for, and the actor asks again.
+        skews: By how much the clock of each actor differs from the store's; not at all if not given.
         max_states: Raises beyond.
     """
     makers = tuple(actors)
-    start = State(tuple(sorted(files.items())), 10 * JUMP_S, ((),) * len(makers), frozenset(), crashes, jumps)
+    start = State(tuple(sorted(files.items())), 10 * JUMP_S, ((),) * len(makers), frozenset(), crashes, jumps, losses)
     seen = set()
     waiting: list[tuple[State, tuple[str, ...]]] = [(start, ())]
     while waiting:
@@ -119,7 +128,7 @@ def explore(
         assert len(seen) <= max_states
         if (broken := check(dict(state.files), ends)) is not None:
             return Explored(len(seen), broken, history)
-        following = list(_following(state, at))
+        following = list(_following(state, at, skews))
         if not following and any(found.end is None and i not in state.dead for i, found in enumerate(at)):
             return Explored(len(seen), "an actor waits for ever", history)
         waiting += [(after, (*history, word)) for word, after in following]
@@ -154,7 +163,7 @@ def _memory_of(running: Generator[Request, Any, Any] | None) -> str:
     return "\n".join(parts)
 
 
-def _following(state: State, at: list[_At]) -> Iterable[tuple[str, State]]:
+def _following(state: State, at: list[_At], skews: Sequence[float]) -> Iterable[tuple[str, State]]:
     is_any_at_work = is_any_answered = False
     for i, (request, _, _) in enumerate(at):
         if request is None or i in state.dead:
@@ -166,9 +175,11 @@ def _following(state: State, at: list[_At]) -> Iterable[tuple[str, State]]:
         if not store.may_answer(request):
             continue
         is_any_answered = True
-        answer = None if request[0] == "wait" else store.answer(request)
+        answer = None if request[0] == "wait" else store.answer(request, skews[i] if skews else 0.0)
         answers = (*state.answers[:i], (*state.answers[i], answer), *state.answers[i + 1 :])
         files = tuple(sorted(store.files.items()))
+        if state.losses and files != state.files:
+            yield f"{i} gets no answer to {request[:2]}", state._replace(files=files, losses=state.losses - 1)
         yield f"{i} {' '.join(map(str, request[:2]))} -> {answer}", state._replace(files=files, answers=answers)
     if is_any_at_work and not is_any_answered:
         # Waiting takes time itself.

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from tests.model.actors import Content, clean, convert, manifest, shards, table
-from tests.model.explore import Explored, Stored, explore
+from tests.model.explore import JUMP_S, Explored, Stored, explore
 from tests.support.campaign import in_campaign
 
 pytestmark = pytest.mark.full
@@ -38,6 +38,12 @@ def check(files: Mapping[str, Stored], ends: tuple[str | None, ...]) -> str | No
             return f"{writer} was told that it made {path}, which is not there"
     if len({end for _, end in winners}) < len(winners):
         return "two were told that they made the same version"
+    made = [content.writer for content in versions.values() if content.writer in WRITERS]
+    if len(set(made)) < len(made):
+        return "one conversion made two versions"
+    beaten = [w for w, end in zip(WRITERS, ends, strict=False) if end and end.endswith(("faster", "each time"))]
+    if wrong := set(beaten) & set(made):
+        return f"{min(wrong)} was told that others were faster, and it made a version"
     newest = versions[max(versions)].names if versions else frozenset()
     # An overwrite behind an append leaves its rows out.
     appended = [f.content for f in files.values() if isinstance(f.content, Content) and f.content.is_append]
@@ -70,10 +76,12 @@ SCENES = {
 }
 
 
-def explored(scene: str, *, bug: str = "", crashes: int = 1, jumps: int = 1) -> Explored:
+def explored(scene: str, *, bug: str = "", crashes: int = 1, jumps: int = 1, losses: int = 0, skew=0.0) -> Explored:
     actors, files = SCENES[scene]
     made = [idle if actor is IDLE else partial(actor, bug=bug) for actor in actors]
-    return explore(made, files, check, crashes=crashes, jumps=jumps)
+    # The clocks of two neighbours differ by twice as much.
+    skews = [skew * (-1) ** i for i in range(len(made))]
+    return explore(made, files, check, crashes=crashes, jumps=jumps, losses=losses, skews=skews)
 
 
 def idle():
@@ -81,11 +89,12 @@ def idle():
     yield
 
 
+WITH_CLEANING = ("a conversion goes on with what a dead one left", "an append")
 LARGE = ("two appends and a cleaning", "two cleanings")
 
 
-def assert_holds(scene, crashes, jumps):
-    found = explored(scene, crashes=crashes, jumps=jumps)
+def assert_holds(scene, crashes, jumps, **more):
+    found = explored(scene, crashes=crashes, jumps=jumps, **more)
     assert found.broken is None, "\n".join((found.broken, *found.history))
     return found
 
@@ -93,6 +102,17 @@ def assert_holds(scene, crashes, jumps):
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene not in LARGE])
 def test_no_order_of_steps_breaks_a_version(scene):
     assert assert_holds(scene, crashes=1, jumps=1).num_states > 500
+
+
+@pytest.mark.parametrize("scene", [scene for scene in SCENES if scene not in LARGE])
+def test_no_answer_that_is_lost_breaks_a_version(scene):
+    assert assert_holds(scene, crashes=0, jumps=0, losses=1).num_states > 300
+
+
+@pytest.mark.parametrize("skew", [-2 * JUMP_S, 2 * JUMP_S])
+@pytest.mark.parametrize("scene", WITH_CLEANING)
+def test_clocks_that_differ_break_no_version(scene, skew):
+    assert assert_holds(scene, crashes=0, jumps=1, skew=skew).num_states > 100
 
 
 def test_no_order_of_the_steps_of_three_breaks_a_version():
@@ -121,14 +141,18 @@ BUGS = {
     "mark not renewed": "a conversion goes on with what a dead one left",
     "data before manifests": "an overwrite by what a dropped version had",
     "a table put again": "an append",
+    "own is taken": "two appends",
+    "age by the own clock": "a conversion goes on with what a dead one left",
 }
 # Found only where clocks jump twice: the default is one jump.
 JUMPS = {"a table put again": 2}
+# Found only where answers are lost, or clocks differ.
+MORE = {"own is taken": {"losses": 1}, "age by the own clock": {"skew": -2 * JUMP_S}}
 
 
 def explored_with(bug: str) -> Explored:
     """Returns what the scene of a planted bug gives with it."""
-    return explored(BUGS[bug], bug=bug, jumps=JUMPS.get(bug, 1))
+    return explored(BUGS[bug], bug=bug, jumps=JUMPS.get(bug, 1), **MORE.get(bug, {}))
 
 
 @pytest.mark.parametrize("bug", [*(bug for bug in BUGS if bug not in JUMPS), *in_campaign(*JUMPS)])
