@@ -148,6 +148,9 @@ def _end(error: BaseException) -> int:
         return error.code or 0
     explanation = explain(error)
     if isinstance(error, KeyboardInterrupt):
+        from shardkit.cli.shell.supervised import announce_answer
+
+        announce_answer()
         ignore_signals()  # Who tells a whole group of processes also tells this one twice.
         exit_within(_SECONDS_TO_STOP, explanation.exit_code)
         if sys.stderr.isatty():

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from shardkit.cli.pages.progress import fresh_line
 from shardkit.cli.shell.errors import explain, show
-from shardkit.cli.shell.supervised import EXIT_LOST_WORKER, announce_end, is_supervised
+from shardkit.cli.shell.supervised import EXIT_LOST_WORKER, announce_answer, announce_end, is_supervised
 from shardkit.conversion.commit.commit import forbid_commit
 from shardkit.conversion.plan import Plan
 from shardkit.errors import StorageError
@@ -58,6 +58,7 @@ def _ended_at_signals(say: Callable[[], str], stop_workers: Callable[[], None]) 
 
     def watch(read_end: int) -> None:
         while received := os.read(read_end, 1):
+            announce_answer()
             if received[0] in numbers and _stopping.acquire(blocking=False):
                 word, code = ("interrupted", 130) if received[0] == signal.SIGINT else ("terminated", 128 + received[0])
                 os.write(2, f"{fresh_line()}{word}: {say()}.\n".encode())

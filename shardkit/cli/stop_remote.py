@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from shardkit.cli.pages.progress import Display
-from shardkit.cli.shell.supervised import announce_end
+from shardkit.cli.shell.supervised import announce_answer, announce_end
 from shardkit.conversion.commit.commit import forbid_commit
 from shardkit.conversion.plan import Plan
 
@@ -28,6 +28,7 @@ _HURRIED_S = 5.0
 @contextlib.contextmanager
 def asking(plan: Plan, run: RemoteRun, display: Display) -> Iterator[None]:
     """Answers signals during the block: the job runs elsewhere, so the command has to say what becomes of it."""
+    announce_answer()
     stopper = _Stopper(plan, run, display)
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
     previous = {number: signal.signal(number, stopper.answer) for number in numbers}

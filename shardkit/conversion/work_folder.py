@@ -15,7 +15,6 @@ import msgspec
 
 from shardkit.conversion.commit.commit import (
     COMMITTED_FILE,
-    COMMITTING_FILE,
     STOPPED_FILE,
     find_commit,
     refuse_existing,
@@ -25,6 +24,7 @@ from shardkit.conversion.extract.extract import is_whole
 from shardkit.conversion.extracted import Extracted
 from shardkit.conversion.inputs.database_rows import forget_server_rows
 from shardkit.conversion.plan import Plan, input_versions
+from shardkit.conversion.rows.attempts import COMMITTING_FILE
 from shardkit.conversion.shards.layout import LAYOUT_FILE
 from shardkit.conversion.shards.write import forget_written
 from shardkit.dataset.manifest import MANIFESTS_DIR

@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 
 import numpy as np
 import psutil
@@ -190,3 +191,28 @@ def test_a_map_without_end_is_ended_by_max_row_seconds_though_it_never_lets_go(c
     code, said, _ = convert("rows.csv", "--map", "functions.py:spin", "--max-row-seconds", "0.5")
     assert code == 3
     assert "functions.py:spin took longer than 5 s" in said
+
+
+# Planning asks a function for the columns with the first rows alone.
+@pytest.mark.parametrize("first", [0, 4_999], ids=["planning", "work"])
+def test_a_map_that_never_lets_go_is_ended_by_a_signal_within_a_second(tmp_path, first):
+    (tmp_path / "rows.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(5_000)))
+    (tmp_path / "functions.py").write_text(
+        "import pathlib, re\n"
+        "def spin(batch):\n"
+        f"    if {first} in batch.column('id').to_pylist():\n"
+        "        pathlib.Path('spins').touch()\n"
+        "        re.match(r'(a+)+$', 'a' * 60 + 'b')\n"
+        "    return batch\n"
+    )
+    shardkit = [sys.executable, "-m", "shardkit", "convert", "rows.csv", "out", "--map", "functions.py:spin"]
+    with subprocess.Popen(shardkit, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(process, (tmp_path / "spins").exists, pause_s=0.05)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+        seconds = time.monotonic() - began
+    assert process.returncode == 143, said
+    assert "terminated: Nothing was committed; run the same command again" in said
+    # One on an idle machine.
+    assert seconds < 5

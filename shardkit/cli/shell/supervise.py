@@ -22,12 +22,20 @@ import click
 import msgspec
 
 from shardkit.cli.shell.errors import explain, show
-from shardkit.cli.shell.supervised import END_OF_MESSAGE, EXIT_LOST_WORKER, Message, announce_end, connect_to_supervisor
-from shardkit.conversion.rows.attempts import Place, is_suspect, list_attempts, suspect
+from shardkit.cli.shell.supervised import (
+    END_OF_MESSAGE,
+    EXIT_LOST_WORKER,
+    Message,
+    announce_answer,
+    announce_end,
+    connect_to_supervisor,
+)
+from shardkit.conversion.rows.attempts import COMMITTING_FILE, Place, is_suspect, list_attempts, suspect
 from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, StorageError
 from shardkit.runtime.bounded import LATE_SIGNAL, BoundedStep, deadline_error
 from shardkit.runtime.early_signals import stop_at_once_on_signals
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY
+from shardkit.runtime.signals import announce_interrupts
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Those that compiled code ends with.
@@ -37,6 +45,8 @@ _STARTS_BEFORE_ALL_ARE_SUSPECT = 3
 # A worker may be killed between two parts, or before the first: one death without a trace shows nothing.
 _MAX_ENDS_WITHOUT_TRACE = 2
 _POLL_SECONDS = 0.5
+# A user's function may hold Python's global lock, and so keep the process from answering.
+_ANSWER_SECONDS = 0.6
 # A process that isolates a part watches it, too, and acts first.
 _GRACE_SECONDS = 3.0
 
@@ -74,6 +84,8 @@ def supervised(run: Callable[[], int]) -> int:
         child = _Child(run, number)
         end = child.wait()
         folder = child.folder or folder
+        if child.was_deaf_to is not None:
+            return _say_stopped(child.was_deaf_to, folder)
         if child.asked_to_stop or end.was_announced:
             return end.code if end.code >= 0 else 128 - end.code
         if end.late is not None:
@@ -96,6 +108,9 @@ class _Child:
     def __init__(self, run: Callable[[], int], number: int) -> None:
         self.folder: Path | None = None
         self.asked_to_stop = False
+        self.was_deaf_to: int | None = None
+        self._asked: tuple[int, float] | None = None
+        self._answers_signals = False
         self._open_files: tuple[str, ...] = ()
         self._steps: dict[int, BoundedStep] = {}
         self._signalled: set[int] = set()
@@ -121,7 +136,7 @@ class _Child:
         try:
             text = b""
             while True:
-                ready, _, _ = select.select([self._read], [], [], _POLL_SECONDS)
+                ready, _, _ = select.select([self._read], [], [], self._seconds_to_wait())
                 if ready:
                     found = os.read(self._read, 4096)
                     if not found:
@@ -129,6 +144,9 @@ class _Child:
                     *messages, text = (text + found).split(END_OF_MESSAGE)
                     for message in messages:
                         self._heed(msgspec.json.decode(message, type=Message))
+                elif self._seconds_to_wait() == 0.0:
+                    self.was_deaf_to, self._answers_signals = self._asked[0] if self._asked else None, True
+                    self._signal(signal.SIGKILL)
                 elif not hung and late is None:
                     self._signal_late_steps()
                     hung, late = self._hung(), self._late(_GRACE_SECONDS)
@@ -142,8 +160,14 @@ class _Child:
         code = os.waitstatus_to_exitcode(status)
         return _End(code, hung, self._has_announced_end, late, self._open_files)
 
+    def _seconds_to_wait(self) -> float:
+        if self._asked is None or self._answers_signals:
+            return _POLL_SECONDS
+        return min(_POLL_SECONDS, max(0.0, self._asked[1] + _ANSWER_SECONDS - time.monotonic()))
+
     def _heed(self, message: Message) -> None:
         self._has_announced_end |= message.is_end
+        self._answers_signals |= message.answers_signals or message.is_end
         if message.folder is not None:
             self.folder = Path(os.fsdecode(message.folder))
         if message.open_files is not None:
@@ -174,6 +198,7 @@ class _Child:
 
     def _hand_on(self, number: int, frame: FrameType | None) -> None:
         self.asked_to_stop = True
+        self._asked = self._asked or (number, time.monotonic())
         if number == signal.SIGINT and _has_terminal():
             return  # The process below got it from the terminal.
         self._signal(number)
@@ -191,6 +216,7 @@ def _live_below(channel: int, run: Callable[[], int], number: int, blocked: Set[
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         from shardkit.runtime.process_limits import die_with_parent, let_replace
 
+        announce_interrupts(announce_answer)
         die_with_parent()
         let_replace()
         try:
@@ -247,6 +273,15 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def _say_stopped(number: int, folder: Path | None) -> int:
+    # The work folder goes when the version is there.
+    may_be_committed = folder is not None and (not folder.exists() or (folder / COMMITTING_FILE).exists())
+    state = "It may be committed already" if may_be_committed else "Nothing was committed"
+    word = "interrupted" if number == signal.SIGINT else "terminated"
+    click.echo(f"\n{word}: {state}; run the same command again to go on where it stopped.", err=True)
+    return 128 + number
 
 
 def _crash_error(end: _End) -> BadInputError:

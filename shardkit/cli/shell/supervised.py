@@ -40,12 +40,14 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         folder: The folder where it works.
         step: A step of the planning that began or ended.
         open_files: Those that the planning has open, for a message.
+        answers_signals: Whether it was seen to answer a signal, or will do so in its own time.
         is_end: Whether it ends because it wants to, with the exit code of the command.
     """
 
     folder: bytes | None = None
     step: BoundedStep | None = None
     open_files: tuple[str, ...] | None = None
+    answers_signals: bool = False
     is_end: bool = False
 
 
@@ -63,6 +65,11 @@ def announce_step(step: BoundedStep) -> None:
 def announce_open_files(names: tuple[str, ...]) -> None:
     """Tells the process above which files the planning has open."""
     _tell(Message(open_files=tuple(name[:_MAX_LETTERS] for name in names)))
+
+
+def announce_answer() -> None:
+    """Tells the process above that this one answers signals: without this it is killed soon after one."""
+    _tell(Message(answers_signals=True))
 
 
 def announce_end() -> None:

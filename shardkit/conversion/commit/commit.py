@@ -16,6 +16,7 @@ from shardkit.conversion.extract.extract import statistics_parts
 from shardkit.conversion.extracted import Extracted
 from shardkit.conversion.layout_math import Layout, SplitLayout
 from shardkit.conversion.plan import BaseVersion, Plan, stored_recipe, write_whole
+from shardkit.conversion.rows.attempts import COMMITTING_FILE
 from shardkit.conversion.shards.tfds import tfds_documents
 from shardkit.dataset.append_info import extensions_of
 from shardkit.dataset.commit import commit_version
@@ -34,7 +35,7 @@ from shardkit.storage import files as storage
 
 # Files of the work folder. A commit writes the first and then looks for the second. A stop writes the second and then
 # looks for the first. The later one sees the other, so no commit follows the message that nothing was committed.
-COMMITTING_FILE, STOPPED_FILE = "committing", "stopped"
+STOPPED_FILE = "stopped"
 COMMITTED_FILE = "committed.msgpack"
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+COMMITTING_FILE = "committing"
+"""Marks a work folder from which a version is being committed."""
 _FOLDER = "attempts"
 _SUSPECTS = "isolated"
 _ALL = "all.suspect"
