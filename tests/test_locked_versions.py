@@ -11,8 +11,8 @@ from tests.support.paths import ROOT
 LOCK = ROOT / ".ci/locked.txt"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-# They are installed apart from the others: peers of the benchmarks, an engine's client, and a fuzzer.
-NOT_LOCKED = {"bench", "hdfs", "dev-fuzz"}
+# They are installed apart from the others: peers of the benchmarks, and a fuzzer.
+NOT_LOCKED = {"bench", "dev-fuzz"}
 
 
 def normalized(name):

@@ -34,7 +34,7 @@ for _name in ("s3fs", "gcsfs", "adlfs", "azure", "fsspec", "botocore", "aiobotoc
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 # fsspec's own takes a Java machine and Hadoop's libraries.
-fsspec.register_implementation("hdfs", "hdfs_native.fsspec.HdfsFileSystem", clobber=True)
+fsspec.register_implementation("hdfs", "shardkit.storage.hdfs.HdfsFileSystem", clobber=True)
 
 
 def client_of(path: str, *, is_written: bool = False) -> Any:

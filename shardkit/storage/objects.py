@@ -106,13 +106,12 @@ def list_objects(folder: str) -> list[tuple[str, int, float | None]]:
     Raises:
         StorageError: If the store kept failing.
     """
-    protocol = protocol_of(folder)
     try:
         found = ask_uncached(folder, "find", detail=True, timeout_s=LISTING_TIMEOUT_S)
     except FileNotFoundError:
         return []
     return [
-        (f"{protocol}://{path.rpartition('://')[2].lstrip('/')}", int(info["size"]), modified_at(info))
+        (_url_of(path, folder), int(info["size"]), modified_at(info))
         for path, info in sorted(found.items())
         if info["type"] == "file" and not _is_same(path, folder)
     ]
@@ -244,7 +243,7 @@ def remove_objects(folder: str) -> None:
     except FileNotFoundError:
         return
     for path in found:
-        delete_object(f"{protocol}://{path.rpartition('://')[2]}")
+        delete_object(_url_of(path, folder))
     if not ask_uncached(folder, "exists"):
         return
     with suppress(FileNotFoundError, NotImplementedError):
@@ -254,6 +253,13 @@ def remove_objects(folder: str) -> None:
             ask(folder, "call_s3", "delete_object", is_written=True, Bucket=bucket, Key=f"{key}/")
         else:
             ask(folder, "rm", is_written=True, recursive=True)
+
+
+def _url_of(name: str, folder: str) -> str:
+    """Returns the URL of a file that was listed below a folder."""
+    # Only HDFS's default cluster has no name. The store in memory puts a slash before the names of all files.
+    start = "/" if folder.partition("://")[2].startswith("/") else ""
+    return f"{protocol_of(folder)}://{start}{name.rpartition('://')[2].lstrip('/')}"
 
 
 def _size_once(path: str, left_s: float) -> int | None:

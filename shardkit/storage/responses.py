@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from shardkit.errors import StorageError
+from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
 
 # Nothing changes by asking again: the request, the credentials or the installation are wrong, or the answer is final.
 _FINAL = (
@@ -57,7 +58,7 @@ def modified_at(info: dict[str, Any]) -> float | None:
 def is_passing(error: BaseException) -> bool:
     """Whether the same request may be answered later on."""
     chain = list(_chain(error))
-    if any(isinstance(e, _FINAL) or type(e).__name__ in _FINAL_NAMES | _SETUP_NAMES for e in chain):
+    if any(isinstance(e, _FINAL) or type(e).__name__ in _FINAL_NAMES | _SETUP_NAMES for e in chain) or is_full(error):
         return False
     status = status_of(error)
     return status is None or status >= 500 or status in _PASSING_STATUS
@@ -68,6 +69,11 @@ def is_refusal(error: BaseException) -> bool:
     chain = list(_chain(error))
     is_named = any(isinstance(e, PermissionError) or type(e).__name__ in _FINAL_NAMES for e in chain)
     return is_named or status_of(error) in _REFUSED_STATUS
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the store says that a quota or its space is used up."""
+    return any(isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT) for e in _chain(error))
 
 
 def is_missing(error: BaseException) -> bool:
@@ -104,7 +110,7 @@ def status_of(error: BaseException) -> int | None:
     return None
 
 
-def failure_of(error: BaseException, where: str, why: str, *, is_written: bool = False) -> StorageError:
+def failure_of(error: BaseException, where: str, why: str, *, is_written: bool = False) -> ShardkitError:
     """Returns the error for what a client's library raised when it was asked.
 
     Args:
@@ -113,6 +119,13 @@ def failure_of(error: BaseException, where: str, why: str, *, is_written: bool =
         why: What the library says, without secrets.
         is_written: Whether it was asked to write.
     """
+    if is_full(error):
+        return OutOfSpaceError(
+            "no space left",
+            where=where,
+            why=why,
+            next_step="Free some space, raise the quota or choose another place, then run the same command again",
+        )
     if is_refusal(error):
         right = "write" if is_written else "read"
         return StorageError(

@@ -1,4 +1,4 @@
-"""The stores that every promise is tried on: a folder, memory, and four servers."""
+"""The stores that every promise is tried on: a folder, memory, and five servers."""
 
 import itertools
 from contextlib import ExitStack

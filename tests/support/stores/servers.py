@@ -1,7 +1,8 @@
 """Object stores on loopback, each a real server that speaks its protocol, started by the tests themselves.
 
 S3 is moto (the strictest about conditions) and SeaweedFS (which keeps objects on disk), Google Cloud Storage is
-fake-gcs-server, all from PyPI; Azure Blob Storage is Azurite, from npm: npm install azurite.
+fake-gcs-server, all from PyPI; Azure Blob Storage is Azurite, from npm: npm install azurite. HDFS is Hadoop's mini
+cluster, of jars from Maven: see `hdfs/pom.xml`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ import pytest
 
 from shardkit.storage.clients import client_of
 
-START_LIMIT_S = 60.0
+START_LIMIT_S = 120.0
 BUCKET = "shardkit-tests"
+# A folder of the jars.
+HDFS_JARS = "SHARDKIT_HDFS_JARS"
 # That of Azurite's documentation: not a secret.
 AZURITE_ACCOUNT = "devstoreaccount1"
 AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -39,6 +42,7 @@ class Server(NamedTuple):
         environment: What a client finds it and its credentials by.
         secrets: Texts of the environment that nobody may ever read elsewhere.
         process: The server.
+        folder: What it keeps, and its log.
     """
 
     name: str
@@ -46,6 +50,18 @@ class Server(NamedTuple):
     environment: Mapping[str, str]
     secrets: tuple[str, ...]
     process: subprocess.Popen[bytes]
+    folder: Path
+
+    def obey(self, command: str) -> None:
+        """Has HDFS carry out a command of `MiniCluster.java`."""
+        assert self.process.stdin is not None
+        num_done = self._log().count("done: ")
+        self.process.stdin.write(f"{command}\n".encode())
+        self.process.stdin.flush()
+        wait_until(lambda: self._log().count("done: ") > num_done)
+
+    def _log(self) -> str:
+        return (self.folder / "server.log").read_text(errors="replace")
 
 
 class Kind(NamedTuple):
@@ -55,7 +71,7 @@ class Kind(NamedTuple):
         find: Returns the command that starts it, without arguments, or None if it or its client is not installed.
         arguments: Of the command, by folder and port.
         environment: Of clients, by port.
-        url: Of the bucket.
+        url: Of the bucket, with `{port}` where it names that.
         make_bucket: Makes it, by port.
         install: How a user gets what is missing.
     """
@@ -82,12 +98,14 @@ def serve(name: str, folder: Path) -> Iterator[Server]:
     assert command is not None, kind.install
     port = free_port()
     with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen([*command, *kind.arguments(folder, port)], stdout=log, stderr=log, cwd=folder)
+        process = subprocess.Popen(
+            [*command, *kind.arguments(folder, port)], stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=folder
+        )
     try:
         wait_until(lambda: _answers(port, process, folder))
         # A server that accepts connections may not take buckets yet.
         wait_until(lambda: _is_made(kind, port))
-        yield Server(name, kind.url, kind.environment(port), kind.secrets, process)
+        yield Server(name, kind.url.format(port=port), kind.environment(port), kind.secrets, process, folder)
     finally:
         process.terminate()
         try:
@@ -190,6 +208,14 @@ def _find_azurite() -> list[str] | None:
     return [found] if found and _has("adlfs") else None
 
 
+def _find_hdfs() -> list[str] | None:
+    jars, java = os.environ.get(HDFS_JARS, ""), shutil.which("java")
+    if java is None or not _has("hdfs_native") or not any(Path(jars).glob("hadoop-client-minicluster-*.jar")):
+        return None
+    program = Path(__file__).parent / "hdfs" / "MiniCluster.java"
+    return [java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", str(program)]
+
+
 def _s3_environment(key: str, secret: str) -> Callable[[int], dict[str, str]]:
     return lambda port: {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
@@ -223,6 +249,12 @@ def _make_gcs_bucket(port: int) -> None:
         headers={"Content-Type": "application/json"},
     )
     urllib.request.urlopen(request).close()
+
+
+def _make_hdfs_folder(port: int) -> None:
+    from hdfs_native import Client
+
+    Client(f"hdfs://127.0.0.1:{port}").mkdirs(f"/{BUCKET}", 0o777, True)
 
 
 def _azurite_connection(port: int) -> str:
@@ -289,5 +321,14 @@ KINDS = {
         url=f"az://{BUCKET}",
         make_bucket=_make_azure_container,
         install="pip install 'shardkit[azure]' and npm install azurite, with its azurite-blob on PATH",
+    ),
+    "hdfs": Kind(
+        find=_find_hdfs,
+        arguments=lambda folder, port: [str(folder / "data"), str(port)],
+        environment=lambda port: {},
+        secrets=(),
+        url=f"hdfs://127.0.0.1:{{port}}/{BUCKET}",
+        make_bucket=_make_hdfs_folder,
+        install=f"pip install 'shardkit[hdfs]', Java, and {HDFS_JARS} set to a folder of the jars of hdfs/pom.xml",
     ),
 }
