@@ -17,7 +17,7 @@ def write(path, first, num_rows=1500):
     path.write_text("x,y\n" + "".join(f"{i},{i / 8}\n" for i in range(first, first + num_rows)))
 
 
-@pytest.mark.parametrize("server", ["moto", *in_campaign("fake-gcs", "azurite", "seaweedfs")], indirect=True)
+@pytest.mark.parametrize("server", ["moto", *in_campaign("fake-gcs", "azurite", "seaweedfs", "hdfs")], indirect=True)
 @pytest.mark.slow
 def test_what_is_appended_in_a_store_is_what_is_appended_in_a_folder(server, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

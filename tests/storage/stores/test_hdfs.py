@@ -5,12 +5,16 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from contextlib import suppress
 
 import pytest
 
-from shardkit.errors import ConflictError
+from shardkit.dataset.open import list_versions, open_dataset
+from shardkit.errors import ConflictError, OutOfSpaceError, StorageError
 from shardkit.storage import files as storage
+from tests.support.commands import run_shardkit
 
 pytestmark = pytest.mark.full
 hdfs_native = pytest.importorskip("hdfs_native")
@@ -30,7 +34,18 @@ def cluster(servers_by_name):
 
 @pytest.fixture
 def folder(cluster, tmp_path):
-    return f"{cluster.url}/{tmp_path.name}"
+    """The URL of a folder that is not there. The cluster has answered, so that it is waited for."""
+    url = f"{cluster.url}/{tmp_path.name}"
+    assert not storage.exists(url)
+    return url
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table of 40,000 rows."""
+    path = tmp_path / "rows.csv"
+    path.write_text("x,y\n" + "".join(f"{i},{i / 8}\n" for i in range(40_000)))
+    return path
 
 
 def in_another_process(code, **environment):
@@ -124,3 +139,130 @@ def test_a_time_is_in_seconds_and_a_version_changes_with_the_content(folder, tmp
     assert storage.expand_input(folder).files == [before]
     put(f"{folder}/a", b"two", tmp_path)
     assert storage.stat_file(listed.path).version not in ("", before.version)
+
+
+KILL_IN_MANIFEST = """
+import os, signal, sys
+from pathlib import Path
+
+import hdfs_native
+
+once, create = Path(os.environ["KILL_ONCE"]), hdfs_native.Client.create
+
+def creating(client, path, *args, **options):
+    writer = create(client, path, *args, **options)
+    if "00000001.json" in path and not once.exists():
+        once.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return writer
+
+hdfs_native.Client.create = creating
+"""
+
+
+def test_a_command_that_is_killed_in_its_manifest_goes_on_when_it_runs_again(folder, table, tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(KILL_IN_MANIFEST)
+    paths = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
+    settings = {**os.environ, "PYTHONPATH": paths, "KILL_ONCE": str(tmp_path / "killed")}
+    killed = run_shardkit("convert", table, folder, "--num-shards", "2", env=settings)
+    assert (tmp_path / "killed").exists()
+    # The process that was killed may have been one that is replaced.
+    if killed.returncode != 0:
+        assert list_versions(folder) == []
+        done = run_shardkit("convert", table, folder, "--num-shards", "2", env=settings)
+        assert done.returncode == 0, done.stderr
+    assert list_versions(folder) == [1]
+    assert run_shardkit("verify", folder).returncode == 0
+    temporary = [name for name in storage.list_names(f"{folder}/manifests") if name.startswith(".00000001.json.")]
+    assert len(temporary) == 1
+    cleaned = run_shardkit("clean", folder, "--older-than", "0", "--delete")
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert "temporary files of writers that died" in cleaned.stdout
+    assert "not of shardkit" not in cleaned.stdout
+    assert not set(temporary) & set(storage.list_names(f"{folder}/manifests"))
+
+
+@pytest.mark.parametrize("command", ["most-names {path} 4", "most-bytes {path} 1024"])
+def test_a_quota_is_no_space_left(cluster, folder, table, tmp_path, command):
+    put(f"{folder}/a", b"1", tmp_path)
+    path = f"/{folder.partition('://')[2].partition('/')[2]}"
+    cluster.obey(command.format(path=path))
+
+    def fill():
+        for number in range(4):
+            storage.commit_exclusive(f"{folder}/{number}", b"1")
+
+    with pytest.raises(OutOfSpaceError, match="quota"):
+        fill()
+    if command.startswith("most-names"):
+        done = run_shardkit("convert", table, f"{folder}/set")
+        assert done.returncode == 6, done.stderr
+        assert "quota" in done.stderr
+        assert ".java" not in done.stderr + done.stdout
+
+
+def test_a_cluster_that_is_read_only_for_a_while_costs_time_only(cluster, folder, monkeypatch):
+    storage.commit_exclusive(f"{folder}/before", b"1")
+    cluster.obey("read-only")
+    try:
+        with monkeypatch.context() as hasty:
+            hasty.setenv("SHARDKIT_STORAGE_DEADLINE", "0.5")
+            with pytest.raises(StorageError, match="safe mode") as caught:
+                storage.commit_exclusive(f"{folder}/a", b"1")
+        assert ".java" not in str(caught.value)
+        timer = threading.Timer(2.0, cluster.obey, ["writable"])
+        timer.start()
+        storage.commit_exclusive(f"{folder}/a", b"1")
+        timer.join()
+    finally:
+        cluster.obey("writable")
+    assert storage.read_bytes(f"{folder}/a") == b"1"
+
+
+def test_a_refusal_to_write_names_the_user(folder, tmp_path):
+    put(f"{folder}/a", b"1", tmp_path)
+    authority, _, path = folder.partition("://")[2].partition("/")
+    hdfs_native.Client(f"hdfs://{authority}").set_permission(f"/{path}", 0o755)
+    code = f"""
+        from shardkit.errors import StorageError
+        try:
+            storage.commit_exclusive("{folder}/b", b"1")
+        except StorageError as error:
+            print(error)
+    """
+    said = in_another_process(textwrap.dedent(code), HADOOP_USER_NAME="somebody")
+    assert "the store refuses to be written to" in said
+    assert "Permission denied: user=somebody" in said
+    assert "\n" not in said
+
+
+def test_a_data_node_may_die_while_files_are_read_and_written(cluster, folder, table, tmp_path):
+    content = b"".join(i.to_bytes(4, "little") for i in range(4 * 2**20))
+    put(f"{folder}/a", content, tmp_path)
+    try:
+        with storage.open_read(f"{folder}/a") as file:
+            assert file.read(1000) == content[:1000]
+            cluster.obey("stop")
+            assert file.read() == content[1000:]
+        put(f"{folder}/b", content, tmp_path)
+        done = run_shardkit("convert", table, f"{folder}/set", "--num-shards", "2", "--workers", "1")
+        assert done.returncode == 0, done.stderr
+    finally:
+        cluster.obey("start")
+    local = run_shardkit("convert", table, tmp_path / "set", "--num-shards", "2", "--workers", "1")
+    assert local.returncode == 0, local.stderr
+    assert storage.read_bytes(f"{folder}/b") == content
+    assert list(open_dataset(f"{folder}/set").shards) == list(open_dataset(tmp_path / "set").shards)
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_no_mixture(folder, tmp_path, monkeypatch):
+    first, second = (bytes([i]) * (12 * 2**20) for i in (1, 2))
+    put(f"{folder}/a", first, tmp_path)
+    with storage.open_read(f"{folder}/a") as file:
+        read = [file.read(10)]
+        put(f"{folder}/a", second, tmp_path)
+        monkeypatch.setenv("SHARDKIT_STORAGE_DEADLINE", "1")
+        with suppress(StorageError):
+            read.append(file.read())
+    assert set(b"".join(read)) == {1}

@@ -252,9 +252,13 @@ def _make_gcs_bucket(port: int) -> None:
 
 
 def _make_hdfs_folder(port: int) -> None:
-    from hdfs_native import Client
+    from hdfs_native import Client, WriteOptions
 
-    Client(f"hdfs://127.0.0.1:{port}").mkdirs(f"/{BUCKET}", 0o777, True)
+    client = Client(f"hdfs://127.0.0.1:{port}")
+    client.mkdirs(f"/{BUCKET}", 0o777, True)
+    # Its name node answers before there are data nodes.
+    with client.create(f"/{BUCKET}/first", WriteOptions(overwrite=True)) as file:
+        file.write(b"1")
 
 
 def _azurite_connection(port: int) -> str:

@@ -6,7 +6,6 @@ import java.util.Deque;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.SafeModeAction;
-import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
 import org.apache.hadoop.hdfs.protocol.HdfsConstants;
@@ -16,11 +15,13 @@ public class MiniCluster {
     public static void main(String[] args) throws Exception {
         Configuration conf = new Configuration();
         conf.setBoolean("dfs.namenode.edits.noeditlogchannelflush", true);
+        // A data node is dead when it has said nothing for 12 seconds, in place of 10 minutes.
+        conf.setInt("dfs.heartbeat.interval", 1);
+        conf.setInt("dfs.namenode.heartbeat.recheck-interval", 1000);
         MiniDFSCluster cluster = new MiniDFSCluster.Builder(conf, new File(args[0]))
             .nameNodePort(Integer.parseInt(args[1])).numDataNodes(2).build();
         cluster.waitActive();
         DistributedFileSystem files = cluster.getFileSystem();
-        files.setPermission(new Path("/"), new FsPermission((short) 0777));
         Deque<MiniDFSCluster.DataNodeProperties> stopped = new ArrayDeque<>();
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         String line;
