@@ -1,5 +1,6 @@
 """What is HDFS's own: names of clusters, files that appear whole, its times, quotas and data nodes."""
 
+import json
 import os
 import socket
 import subprocess
@@ -129,6 +130,14 @@ def test_names_in_the_default_cluster_have_none(cluster, folder, tmp_path):
     found = in_another_process(LIST_AND_REMOVE.format(folder=url), HADOOP_CONF_DIR=default)
     assert found == f"{url}/raw/a.csv {url}/raw/a.csv"
     assert not storage.exists(folder)
+
+
+def test_hadoops_own_settings_are_given_as_an_option(folder, tmp_path):
+    put(f"{folder}/a", b"1", tmp_path)
+    authority, _, path = folder.partition("://")[2].partition("/")
+    options = json.dumps({"hdfs": {"config": {"fs.defaultFS": f"hdfs://{authority}"}}})
+    found = in_another_process(f"print(storage.list_names('hdfs:///{path}'))", SHARDKIT_STORAGE_OPTIONS=options)
+    assert found == "['a']"
 
 
 def test_a_time_is_in_seconds_and_a_version_changes_with_the_content(folder, tmp_path):
