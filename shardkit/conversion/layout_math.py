@@ -22,7 +22,7 @@ MAX_GROUP_BYTES = 24 * MiB
 # Each run has at most so many pieces: with more, pieces would be tiny, and the runner holds a line for each.
 MAX_GROUPS = 1024
 MAX_SHARDS = 1_000_000
-_GROUPS_A_UNIT = 4
+GROUPS_A_UNIT = 4
 # The work under the interpreter's lock is small enough for this many threads.
 MAX_THREADS = 4
 
@@ -140,7 +140,7 @@ def form_groups(totals: KeyRangeTotals, group_bytes: int) -> tuple[GroupLayout, 
 def write_units(split: SplitLayout) -> tuple[WriteUnit, ...]:
     """Returns the units of a split: whole shards, and enough of them that shared groups hardly count."""
     ends = [g.first_byte + g.num_bytes for g in split.groups]
-    min_bytes = _GROUPS_A_UNIT * max(g.num_bytes for g in split.groups)
+    min_bytes = GROUPS_A_UNIT * max(g.num_bytes for g in split.groups)
     units: list[WriteUnit] = []
     first = 0
     while first < split.num_shards:

@@ -6,28 +6,17 @@ import functools
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from shardkit.conversion.engines import ENGINES
 from shardkit.conversion.extract.runs import KEY_RANGE_BITS, RUN_BYTES
-from shardkit.conversion.layout_math import (
-    KeyRangeTotals,
-    SplitLayout,
-    choose_group_bytes,
-    count_shards,
-    deal_workers,
-    even_cuts,
-    form_groups,
-    write_units,
-)
+from shardkit.conversion.layout_math import GROUPS_A_UNIT, choose_group_bytes, count_shards, deal_workers
 from shardkit.conversion.rows.small_files import SMALL_SHARE, small_file_limits
 from shardkit.conversion.shards.chunks import CHUNK_BYTES, ROW_BYTES
 from shardkit.conversion.shards.layout import MAX_SAMPLES
-from shardkit.conversion.space.sizes import spool_bytes, table_bytes
+from shardkit.conversion.space.sizes import FILE_BYTES, manifest_bytes, spool_bytes, table_bytes
 from shardkit.encoding.codec import BLOCK_BYTES
 from shardkit.errors import UsageError
 from shardkit.forecast.limits import COUNTS
-from shardkit.forecast.space import manifest_at_most
 from shardkit.forecast.values import Forecast, Setting, SplitForecast, Workload
 from shardkit.sources.base import BATCH_BYTES, count_splits
 from shardkit.units import MiB, format_size
@@ -55,12 +44,6 @@ _REQUEST_BYTES = 5 * MiB
 _SEGMENT_READS = 3
 # The index of a run in a store takes two reads: its size, and its end.
 _INDEX_READS = 2
-# So many groups, buckets and shards are laid out one by one, unless they are too few to estimate the others.
-_GROUPS_LAID_OUT = 64
-_FEW_GROUPS = 8
-_KEY_RANGES_A_GROUP = 32
-_KEY_RANGES_LAID_OUT = 512
-_SHARDS_LAID_OUT = 512
 
 
 @functools.lru_cache(maxsize=64)
@@ -79,7 +62,6 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         num_framed_bytes=work.num_framed_bytes,
         num_key_ranges=len(work.shares) * ((1 << KEY_RANGE_BITS) if setting.shuffle else 1),
     )
-    manifest = manifest_at_most(work) if work.manifest is None else work.manifest
     return Forecast(
         splits=pieces.splits,
         num_input_splits=pieces.num_input_splits,
@@ -96,8 +78,10 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         # The manifest, its table, and the file of statistics.
         num_put_requests=pieces.num_shards * (1 if setting.compression == "gzip" else 2) + 3,
         shard_bytes=pieces.shard_bytes,
-        manifest_bytes=manifest.document_bytes + manifest.statistics_bytes + work.num_files * manifest.file_bytes,
-        manifest_list_bytes=work.num_files * manifest.file_bytes,
+        manifest_bytes=manifest_bytes(
+            num_files=work.num_files, num_features=work.num_features, num_splits=len(work.shares)
+        ),
+        manifest_list_bytes=work.num_files * FILE_BYTES,
         table_bytes=table_bytes(num_shards=pieces.num_shards, num_blocks=pieces.num_blocks),
         worker_bytes=_worker_bytes(work, setting, pieces),
         gather_bytes=_gather_bytes(work, pieces),
@@ -320,41 +304,14 @@ def _split(work: Workload, setting: Setting, name: str, num_rows: int, framed: i
 def _layout(
     work: Workload, setting: Setting, num_rows: int, framed: int, num_shards: int, num_runs: int
 ) -> tuple[int, int, int]:
-    """Returns the number of groups, the size of the largest, and the number of units.
-
-    Buckets are taken to be even. Of very many, a piece is laid out as the conversion would and stands for the rest.
-    """
+    """Returns the number of groups, the size of the largest, and the number of units, as if key ranges were even."""
     num_key_ranges = max(1, min((1 << KEY_RANGE_BITS) if setting.shuffle else num_runs, num_rows))
     group_bytes = choose_group_bytes(work.num_framed_bytes, shuffle=setting.shuffle)
-    expected = min(num_key_ranges, framed // group_bytes)
-    # Buckets that are far smaller than a group are merged: it makes no difference to the groups.
-    num_key_ranges = min(num_key_ranges, _KEY_RANGES_A_GROUP * max(_KEY_RANGES_A_GROUP, expected))
-    times = max(1, expected // _GROUPS_LAID_OUT, min(num_key_ranges // _KEY_RANGES_LAID_OUT, expected // _FEW_GROUPS))
-    # Even buckets are rounded to whole bytes, several of them must still fit as they do without.
-    groups = form_groups(
-        _even_key_ranges(framed // times, num_key_ranges // times), group_bytes + num_key_ranges // times
-    )
-    num_groups = len(groups) * times
-    shards_times = -(-num_shards // _SHARDS_LAID_OUT)
-    num_bytes = max(1, min(framed // shards_times, framed // times))
-    layout = SplitLayout(
-        name="piece",
-        num_examples=num_rows,
-        num_bytes=num_bytes,
-        cuts=even_cuts(num_bytes, max(1, num_shards * num_bytes // framed)),
-        groups=groups,
-    )
-    num_units = len(write_units(layout)) * framed // num_bytes
-    return num_groups, max(g.num_bytes for g in groups), max(1, min(num_shards, num_units))
-
-
-def _even_key_ranges(num_bytes: int, num_key_ranges: int) -> KeyRangeTotals:
-    return KeyRangeTotals(
-        key_ranges=np.arange(num_key_ranges, dtype=np.int64),
-        num_examples=np.ones(num_key_ranges, np.int64),
-        num_bytes=np.diff(np.array(even_cuts(num_bytes, num_key_ranges), np.int64)).astype(np.int64),
-        max_record_bytes=1,
-    )
+    ranges_a_group = min(num_key_ranges, max(1, num_key_ranges * group_bytes // framed))
+    num_groups = -(-num_key_ranges // ranges_a_group)
+    max_group_bytes = -(-framed * ranges_a_group // num_key_ranges)
+    shards_a_unit = -(-GROUPS_A_UNIT * max_group_bytes * num_shards // framed)
+    return num_groups, max_group_bytes, -(-num_shards // shards_a_unit)
 
 
 def _step_bytes(work: Workload, pieces: _Pieces) -> int:

@@ -14,20 +14,6 @@ Store = Literal["local", "s3", "gs", "az"]
 WorkPlace = Literal["default", "folder", "store"]
 
 
-class ManifestSize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sizes of the parts of a manifest's JSON.
-
-    Attributes:
-        document_bytes: Recipe, features, versions.
-        file_bytes: What became of an input file, on average.
-        statistics_bytes: Of all features in all splits.
-    """
-
-    document_bytes: int
-    file_bytes: int
-    statistics_bytes: int
-
-
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The inputs, as far as sizes go.
 
@@ -43,7 +29,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         is_cut: Whether large files are cut into several input splits; compressed ones are not.
         num_input_splits: Where they are known; None computes them for files of equal size.
         shares: Dataset splits and their fractions.
-        manifest: As it was measured; None where only sizes are known, which give its largest size.
     """
 
     num_bytes: int
@@ -57,7 +42,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     is_cut: bool = True
     num_input_splits: int | None = None
     shares: tuple[SplitShare, ...] = (SplitShare(name="train", fraction=1.0),)
-    manifest: ManifestSize | None = None
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,7 +118,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         num_spool_requests: Reads of the spool, where it lies in a store.
         num_put_requests: Files that are put.
         shard_bytes: Of a shard on disk, on average.
-        manifest_bytes: Of the JSON document; at most, where the workload holds nothing measured of it.
+        manifest_bytes: Of the JSON document, about.
         manifest_list_bytes: Of the list of input files in it.
         table_bytes: Of the shard table.
         worker_bytes: Memory of one worker, locally of all: the most of what their steps hold.

@@ -55,9 +55,7 @@ def print_forecast(workload: Workload, setting: Setting) -> None:
     ]  # fmt: skip
     headings = ("split", "shards", "examples", "size", "uncompressed", "mean shard", "groups")
     print_columns(console, headings, rows, num_left=1)
-    print_columns(
-        console, (f"on {setting.engine}", "", ""), _needs(workload, setting, cost), last_is_left=True, num_left=1
-    )
+    print_columns(console, (f"on {setting.engine}", "", ""), _needs(setting, cost), last_is_left=True, num_left=1)
     findings = find(workload, setting, cost)
     for finding in findings:
         console.print()
@@ -72,7 +70,7 @@ def print_forecast(workload: Workload, setting: Setting) -> None:
         print_prose(console, Text(_way_out(workload, setting)))
 
 
-def _needs(workload: Workload, setting: Setting, cost: Forecast) -> list[tuple[str, str, str]]:
+def _needs(setting: Setting, cost: Forecast) -> list[tuple[str, str, str]]:
     at_once = format_number(setting.num_workers, "worker")
     if (pieces := pieces_a_worker(setting)) > 1:
         at_once = f"{at_once} of {pieces} pieces of work at the same time"
@@ -81,8 +79,6 @@ def _needs(workload: Workload, setting: Setting, cost: Forecast) -> list[tuple[s
     place = "removed at the end" if is_one_machine(setting) else "on storage that all workers share"
     place = "in the work folder's store" if is_carried else place
     carried = "records, in chunks" if is_carried else "descriptors; records lie in the spool"
-    manifest = format_size(cost.manifest_bytes)
-    manifest = f"up to {manifest}" if workload.manifest is None else manifest
     rows = [
         ("input splits", format_count(cost.num_input_splits), "parts of the inputs that are read in one go"),
         (
@@ -102,7 +98,7 @@ def _needs(workload: Workload, setting: Setting, cost: Forecast) -> list[tuple[s
         ("requests", format_count(cost.num_put_requests), "files put"),
         ("", format_count(cost.num_input_requests), "reads of the inputs at least"),
         ("", format_count(cost.num_spool_requests), "reads of the spool"),
-        ("manifest", manifest, f"and a shard table of {format_size(cost.table_bytes)}"),
+        ("manifest", format_size(cost.manifest_bytes), f"about, with a shard table of {format_size(cost.table_bytes)}"),
     ]
     return [row for row in rows if row[1] not in ("0", "0 B")]
 

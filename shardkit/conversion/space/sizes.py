@@ -6,7 +6,7 @@ _SPOOL_ROW_BYTES = 12
 _KEY_RANGE_BYTES = 32
 _DOCUMENT_BYTES = 32 * 1024
 _FEATURE_BYTES = 3 * 1024
-_FILE_BYTES = 260
+FILE_BYTES = 260
 _SHARD_ROW_BYTES = 64
 _BLOCK_BYTES = 10
 
@@ -26,7 +26,7 @@ def spool_bytes(*, num_runs: float, num_rows: float, num_framed_bytes: float, nu
 
 def manifest_bytes(*, num_files: int, num_features: int, num_splits: int) -> int:
     """Returns the size of the manifest's JSON: the account of every file, statistics of every feature and split."""
-    return _DOCUMENT_BYTES + num_splits * num_features * _FEATURE_BYTES + num_files * _FILE_BYTES
+    return _DOCUMENT_BYTES + num_splits * num_features * _FEATURE_BYTES + num_files * FILE_BYTES
 
 
 def table_bytes(*, num_shards: int, num_blocks: int) -> int:
