@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -78,7 +77,7 @@ def test_the_page_tells_splits_and_features(location):
         kind: [f.name for f in FEATURES if f.stored_as == kind] for kind in {f.stored_as for f in FEATURES}
     }
     name = FEATURES[0].name
-    assert line_of(page, name)[:5] == [name, "int64", "26.0%", "1", "39"]
+    assert line_of(page, name)[:6] == [name, "int64", "26.0%", "1", "1", "19"]
     assert "Oslo 65%" in page
     assert "cat 80%, dog 20%" in page
     assert "200 x 100 to 239 x 139 pixels" in page
@@ -88,7 +87,7 @@ def test_the_page_tells_splits_and_features(location):
     assert "price: of 50 values 2 NaN." in page
 
 
-def test_the_page_tells_percentiles_where_there_is_room(tmp_path):
+def test_the_page_tells_percentiles(tmp_path):
     features = (make_feature("price", "float64"), make_feature("tags", "string", (None,)))
     columns = [np.arange(1.0, 1_001.0), [["x"] * (n % 100) for n in range(1_000)]]
     arrays = [pa.array(c, f.arrow_type) for c, f in zip(columns, features, strict=True)]
@@ -100,11 +99,6 @@ def test_the_page_tells_percentiles_where_there_is_room(tmp_path):
     heading, lengths = [line.split() for line in page.splitlines() if line.startswith(("lengths", "tags"))][-2:]
     assert heading == ["lengths", "min", "median", "p95", "p99", "max", "mean"]
     assert lengths == ["tags", "values", "0", "49", "94", "98", "99", "49.5"]
-    wide = tuple(msgspec.structs.replace(f, name=f.name * 9) for f in features)
-    write_dataset(tmp_path / "wide", wide, {"train": batch.rename_columns([f.name for f in wide])})
-    _, page, _ = inspect(str(tmp_path / "wide"))
-    assert "p99" not in line_of(page, "numbers")
-    assert "max" in line_of(page, "numbers")
 
 
 def test_the_page_is_plain_text_when_piped_and_steers_no_terminal(location):
@@ -112,7 +106,6 @@ def test_the_page_is_plain_text_when_piped_and_steers_no_terminal(location):
     assert "\x1b" not in page
     assert "[red]Rome\\x1b[2J 35%" in page
     assert FEATURES[0].name in page
-    assert all(len(line) <= 100 for line in page.splitlines() if "location" not in line)
 
 
 def test_shards_are_listed_with_what_finds_them_again(location):

@@ -16,20 +16,10 @@ from shardkit.cli.shell.formatting import (
     format_number_value,
     format_share,
     format_stored_time,
-    format_time_deviation,
     is_temporal,
     shorten,
 )
-from shardkit.cli.shell.tables import (
-    GAP,
-    Table,
-    column_widths,
-    first_that_fits,
-    pad,
-    page_width,
-    print_columns,
-    print_prose,
-)
+from shardkit.cli.shell.tables import GAP, column_widths, pad, page_width, print_columns, print_prose
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.manifest import FeatureStatistics, Quantiles, ShardInfo, SplitInfo
 from shardkit.dataset.open import Dataset
@@ -40,6 +30,7 @@ from shardkit.statistics.collector import combine_statistics
 from shardkit.units import format_count, format_number, format_size
 
 _MAX_VALUE_LENGTH = 24
+_MAX_VOCABULARIES = 6
 _RAW_SHOWN_BYTES = 300
 
 
@@ -94,13 +85,12 @@ def _by_size(splits: Sequence[SplitInfo]) -> list[SplitInfo]:
 
 
 def _print_splits(console: Console, dataset: Dataset, splits: Sequence[SplitInfo]) -> None:
-    headings = ("split", "shards", "examples", "share", "size", "uncompressed", "ratio", "max/min", "mean shard")
+    headings = ("split", "shards", "examples", "share", "size", "uncompressed", "ratio", "max/min")
     total = max(1, sum(s.num_examples for s in dataset.manifest.splits))
     rows: list[tuple[str, ...]] = []
     for info in splits:
         smallest, largest = dataset.split_shards(info.name).size_range()
-        evenness = f"{largest / smallest:.4f}" if smallest else ""
-        rows.append((*_split_cells(info, total), evenness, _mean_shard(info)))
+        rows.append((*_split_cells(info, total), f"{largest / smallest:.4f}" if smallest else ""))
     if len(splits) > 1:
         whole = SplitInfo(
             name="",
@@ -109,12 +99,8 @@ def _print_splits(console: Console, dataset: Dataset, splits: Sequence[SplitInfo
             num_bytes=sum(s.num_bytes for s in splits),
             num_uncompressed_bytes=sum(s.num_uncompressed_bytes for s in splits),
         )
-        rows.append((*_split_cells(whole, total), "", _mean_shard(whole)))
-    tables = [
-        Table(headings, rows).without(*left_out)
-        for left_out in ((), ("uncompressed",), ("uncompressed", "max/min"), ("uncompressed", "max/min", "mean shard"))
-    ]
-    print_columns(console, *first_that_fits(console, tables), num_left=1)
+        rows.append((*_split_cells(whole, total), ""))
+    print_columns(console, headings, rows, num_left=1)
 
 
 def _split_cells(info: SplitInfo, total: int) -> tuple[str, ...]:
@@ -127,10 +113,6 @@ def _split_cells(info: SplitInfo, total: int) -> tuple[str, ...]:
         format_size(info.num_uncompressed_bytes),
         f"{info.num_uncompressed_bytes / info.num_bytes:.2f}" if info.num_bytes else "",
     )
-
-
-def _mean_shard(info: SplitInfo) -> str:
-    return format_size(info.num_bytes / info.num_shards) if info.num_shards else ""
 
 
 def _print_shards(console: Console, shards: Sequence[ShardInfo]) -> None:
@@ -150,8 +132,8 @@ def _print_shards(console: Console, shards: Sequence[ShardInfo]) -> None:
     if prefix:
         console.print()
         console.print(Text(prefix, style="bold"), soft_wrap=True, end="")
-    table = Table(("shard", "examples", "bytes", "uncompressed", "blocks", "crc32c"), rows)
-    print_columns(console, *first_that_fits(console, [table, table.without("blocks")]), num_left=1)
+    headings = ("shard", "examples", "bytes", "uncompressed", "blocks", "crc32c")
+    print_columns(console, headings, rows, num_left=1)
 
 
 def _print_examples(console: Console, dataset: Dataset, split: str, num_examples: int) -> None:
@@ -182,7 +164,7 @@ def _print_features(console: Console, dataset: Dataset, splits: Sequence[SplitIn
     lengths = [r for r in rows if _has_lengths_worth_showing(r)]
     if lengths:
         _print_lengths(console, lengths)
-    notes = list(_notes(rows, splits, page_width(console)))
+    notes = list(_notes(rows, splits))
     if notes:
         console.print()
     for note in notes:
@@ -191,31 +173,24 @@ def _print_features(console: Console, dataset: Dataset, splits: Sequence[SplitIn
 
 def _print_numbers(console: Console, rows: Sequence[FeatureRow]) -> None:
     has_lists = any(r.statistics.mean_length is not None for r in rows)
-    last = ["length"] if has_lists else []
-
-    def table(percents: Sequence[str]) -> Table:
-        cells = []
-        for row in rows:
-            s = row.statistics
-            numbers = (s.min, *_percentiles(row.largest.quantiles, percents), s.max, s.mean, s.std)
-            shown = (*map(format_number_value, numbers), _distinct(row.largest))
-            cells.append((*_first_cells(row), *shown, *([_lengths(row)] if has_lists else [])))
-        return Table(("numbers", "type", "nulls", "min", *percents, "max", "mean", "std", "distinct", *last), cells)
-
-    print_columns(console, *first_that_fits(console, [table(("p1", "median", "p99")), table(("median",)), table(())]))
+    headings = ["numbers", "type", "nulls", "min", "p1", "median", "p99", "max", "mean", "std", "distinct"]
+    cells = []
+    for row in rows:
+        s = row.statistics
+        percentiles = _percentiles(row.largest.quantiles, ("p1", "median", "p99"))
+        numbers = (s.min, *percentiles, s.max, s.mean, s.std)
+        shown = (*map(format_number_value, numbers), _distinct(row.largest))
+        cells.append((*_first_cells(row), *shown, *([_lengths(row)] if has_lists else [])))
+    print_columns(console, [*headings, *(["length"] if has_lists else [])], cells)
 
 
 def _print_times(console: Console, rows: Sequence[FeatureRow]) -> None:
-    def table(percents: Sequence[str]) -> Table:
-        cells = []
-        for row in rows:
-            s = row.statistics
-            numbers = (s.min, *_percentiles(row.largest.quantiles, percents), s.max, s.mean)
-            moments = [format_stored_time(v, row.feature) for v in numbers]
-            cells.append((*_first_cells(row), *moments, format_time_deviation(s.std, row.feature)))
-        return Table(("times", "type", "nulls", "first", *percents, "last", "mean", "std"), cells)
-
-    print_columns(console, *first_that_fits(console, [table(("median",)), table(())]))
+    cells = []
+    for row in rows:
+        s = row.statistics
+        moments = (s.min, *_percentiles(row.largest.quantiles, ("median",)), s.max)
+        cells.append((*_first_cells(row), *(format_stored_time(v, row.feature) for v in moments)))
+    print_columns(console, ("times", "type", "nulls", "first", "median", "last"), cells)
 
 
 def _print_values(console: Console, rows: Sequence[FeatureRow], pixels: str) -> None:
@@ -259,13 +234,13 @@ def _has_lengths_worth_showing(row: FeatureRow) -> bool:
     return s.length_quantiles is not None and not is_class and s.min_length != s.max_length
 
 
-def _notes(rows: Sequence[FeatureRow], splits: Sequence[SplitInfo], width: int) -> Iterator[str]:
+def _notes(rows: Sequence[FeatureRow], splits: Sequence[SplitInfo]) -> Iterator[str]:
     if len(splits) > 1:
         largest = visible(_by_size(splits)[0].name)
         yield f"Medians and other percentiles, distinct and most frequent values are those of split {largest}."
     if any(not r.largest.num_distinct_is_exact for r in rows):
         yield "~ is an estimate, within about 3 %."
-    yield from _note_on_vocabularies(rows, width)
+    yield from _note_on_vocabularies(rows)
     for row in rows:
         s, name = row.statistics, visible(row.feature.name)
         kinds = ((s.num_nans, "NaN"), (s.num_infs, "infinite"), (s.num_rounded, f"rounded to {row.feature.dtype}"))
@@ -274,18 +249,13 @@ def _notes(rows: Sequence[FeatureRow], splits: Sequence[SplitInfo], width: int) 
             yield f"{name}: of {format_number(s.num_values, 'value')} {', '.join(odd)}."
 
 
-def _note_on_vocabularies(rows: Sequence[FeatureRow], width: int) -> Iterator[str]:
+def _note_on_vocabularies(rows: Sequence[FeatureRow]) -> Iterator[str]:
     listed = [r for r in rows if len(r.largest.vocabulary) > 1 and not _is_class(r.feature)]
-    text = "Vocabularies in the manifest:"
-    for position, row in enumerate(listed):
-        size = format_number(len(row.largest.vocabulary), "value")
-        longer = f"{text}{',' if position else ''} {visible(row.feature.name)} of {size}"
-        if position and cell_len(longer) > width - len(", and 1,000 more."):
-            text = f"{text}, and {format_count(len(listed) - position)} more"
-            break
-        text = longer
-    if listed:
-        yield f"{text}."
+    sizes = [f"{visible(r.feature.name)} of {format_number(len(r.largest.vocabulary), 'value')}" for r in listed]
+    more = len(sizes) - _MAX_VOCABULARIES
+    if sizes:
+        named = ", ".join(sizes[:_MAX_VOCABULARIES])
+        yield f"Vocabularies in the manifest: {named}{f', and {format_count(more)} more' if more > 0 else ''}."
 
 
 def _is_class(feature: Feature) -> bool:

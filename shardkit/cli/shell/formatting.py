@@ -52,14 +52,6 @@ def format_stored_time(value: float | None, feature: Feature) -> str:
     return _format_moment(round(value) // _SECONDS[unit])
 
 
-def format_time_deviation(std: float | None, feature: Feature) -> str:
-    """Returns the deviation of dates, times or durations as a span, such as `3.2 days`."""
-    if std is None:
-        return ""
-    unit = feature.dtype.rstrip("]").partition("[")[2]
-    return format_span(std * 86_400 if feature.dtype == "date" else std / _SECONDS[unit])
-
-
 def format_span(seconds: float) -> str:
     """Returns a span of time in the unit that suits it."""
     for name, size in (("days", 86_400.0), ("h", 3_600.0), ("min", 60.0)):

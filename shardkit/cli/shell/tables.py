@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -16,18 +15,6 @@ GAP = 2
 # What a file or a pipe gets where a page chooses what it shows.
 _PAGE_WIDTH = 100
 _MIN_PROSE_WIDTH = 20
-
-
-class Table(NamedTuple):
-    """Headings, and rows of as many cells."""
-
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    def without(self, *names: str) -> Table:
-        """Returns the table without some columns."""
-        kept = [i for i, heading in enumerate(self.headings) if heading not in names]
-        return Table([self.headings[i] for i in kept], [[row[i] for i in kept] for row in self.rows])
 
 
 def print_columns(
@@ -75,15 +62,6 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]], width: int =
 def page_width(console: Console) -> int:
     """Returns how many cells a line should have: those of a terminal, a fixed number for a file or a pipe."""
     return console.width if console.is_terminal else _PAGE_WIDTH
-
-
-def first_that_fits(console: Console, tables: Sequence[Table]) -> Table:
-    """Returns the first table that is no wider than the page, the last one if none is."""
-    for table in tables:
-        widths = column_widths([table.headings, *table.rows])
-        if sum(widths) + GAP * (len(widths) - 1) <= page_width(console):
-            return table
-    return tables[-1]
 
 
 def _cut_to_fit(widths: Sequence[int], room: int, *, may_wrap: bool) -> list[list[int]]:
