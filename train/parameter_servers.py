@@ -39,12 +39,6 @@ _NUM_MISSED = 3
 def serve(request: Request, folder: RunFolder, cluster: Cluster, stop: Stop) -> NoReturn:
     """Serves the chief until it says farewell, and ends this process then.
 
-    Args:
-        request: What is wanted.
-        folder: Of the run.
-        cluster: As this process sees it.
-        stop: Says whether this process has to stop; it stays until the chief has ended, if that is soon.
-
     Raises:
         ShardkitError: If not all are there in time, or the request does not fit.
     """
@@ -84,13 +78,7 @@ class Progress:
 
 
 def answer_for_batches(request: Request, shared: Shared | None, progress: Progress) -> None:
-    """Makes this process give the batches of units to graphs that run here.
-
-    Args:
-        request: What is wanted.
-        shared: Of the run that goes on; None for a new one.
-        progress: Gets the number of their batches.
-    """
+    """Makes this process give the batches of units to graphs that run here."""
     plan = make_plan(request, 1, 1, shared)
     material = set_up_input(request, plan, 0, tf.distribute.get_strategy())
     features = (*material.bundle.features, request.label_feature)

@@ -49,13 +49,6 @@ def run(
 ) -> None:
     """Trains as requested and leaves everything in the folder.
 
-    Args:
-        request: What is wanted.
-        folder: Open; only the chief writes there.
-        reporter: Gets all messages.
-        stop: Says whether the run should stop; None if nothing can stop it.
-        cluster: The workers that train together.
-
     Raises:
         ShardkitError: If the request does not fit, or shards or checkpoints are damaged.
     """
@@ -86,14 +79,7 @@ def run(
 
 
 class Training(Hooks):
-    """A run that is under way, and what it does at the events of its loop.
-
-    Args:
-        setup: Of the run.
-        folder: Open; only the chief writes there.
-        reporter: Gets all messages.
-        cluster: The workers that train together.
-    """
+    """A run that is under way, and what it does at the events of its loop."""
 
     def __init__(self, setup: Setup, folder: RunFolder, reporter: Reporter, cluster: Cluster) -> None:
         options, layout = setup.request.options, setup.objective.layout
@@ -119,9 +105,6 @@ class Training(Hooks):
 
     def begin(self, before: RunRecord | None) -> Restored:
         """Writes the record, and returns where the run starts, with the epochs that it already has.
-
-        Args:
-            before: The record that is there.
 
         Raises:
             UsageError: If the folder holds another run.

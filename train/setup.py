@@ -79,12 +79,6 @@ def set_up(
 ) -> Setup:
     """Returns devices, plan, model and input of a run.
 
-    Args:
-        request: What is wanted.
-        cluster: The workers that train together.
-        shared: Of the run that goes on; None for a new one.
-        nonces: Of the other workers, when they met.
-
     Raises:
         UsageError: If the request fits neither the devices nor the data.
     """
@@ -115,12 +109,6 @@ def set_up(
 
 def set_up_input(request: Request, plan: TrainPlan, worker_index: int, owner: tf.distribute.Strategy) -> Material:
     """Returns the label, the model and the batches of one worker.
-
-    Args:
-        request: What is wanted.
-        plan: Of the run.
-        worker_index: Of this worker among those that share a batch.
-        owner: Of the variables of the model.
 
     Raises:
         UsageError: If the request does not fit the data.
@@ -210,11 +198,6 @@ def assign_length_buckets(request: Request, bundle: ModelBundle, opened: Splits)
     """Returns the buckets of each split that is read, by its name, and tells the splits the lengths of their examples.
 
     The validation split has those of the train split, and one more if it has longer examples. Each is read once.
-
-    Args:
-        request: With length buckets.
-        bundle: That says how long an example is.
-        opened: The dataset.
 
     Raises:
         DamageError: If an example cannot be read.

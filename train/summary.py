@@ -89,15 +89,7 @@ def _settings(setup: Setup) -> Iterator[str]:
 
 
 def conclude(reporter: Reporter, setup: Setup, epochs: Sequence[EpochMetrics], first_step: int, monitor: str) -> None:
-    """Prints the result of a run, and advice to make it faster.
-
-    Args:
-        reporter: Gets the lines.
-        setup: Of the run.
-        epochs: All of them.
-        first_step: Steps that were done when this process began.
-        monitor: The metric that had to improve.
-    """
+    """Prints the result of a run, and advice to make it faster."""
     request, patience = setup.request, setup.request.options.early_stopping
     reporter.final_table(epochs, request.split_names)
     if patience is not None and epochs and epochs[-1].step < setup.plan.num_steps:

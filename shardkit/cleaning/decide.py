@@ -159,13 +159,7 @@ def plan_cleaning(
 
 
 def commits_near(files: Iterable[Found], named: Set[str], now: float) -> bool:
-    """Whether one of the files in `manifests/` is the table of a conversion that may be about to commit.
-
-    Args:
-        files: As they are there.
-        named: What the versions name.
-        now: When the mark of this cleaning was put.
-    """
+    """Whether one of the files in `manifests/` is the table of a conversion that may be about to commit."""
     unnamed = (file for file in files if file.path not in named and is_shard_table(_name_of(file.path)))
     return any(counts(file.modified_at, now) for file in unnamed)
 

@@ -112,11 +112,6 @@ def find_versions(root: str) -> list[int]:
 def load_version(root: str, number: int, file: Found | None) -> Version:
     """Returns a version and everything that it names.
 
-    Args:
-        root: Of the dataset.
-        number: Of the version.
-        file: Its manifest as it was listed, None if it was not.
-
     Raises:
         UnsafeError: If its manifest or shard table cannot be read.
     """

@@ -26,12 +26,7 @@ _STORE_SECONDS = 5.0
 
 @contextlib.contextmanager
 def end_at_signals(plan: Plan, stop_workers: Callable[[], None]) -> Iterator[None]:
-    """Ends the process at a signal during the block, with a true sentence, and the same exit code as a shell's.
-
-    Args:
-        plan: Of the conversion.
-        stop_workers: Ends all processes below.
-    """
+    """Ends the process at a signal during the block, with a true sentence, and the same exit code as a shell's."""
 
     # An engine turns an interrupt into other errors or waits for its workers; everything may stop at any instant.
     def say() -> str:

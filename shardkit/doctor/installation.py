@@ -148,16 +148,7 @@ def make_installation(
     version_of: Callable[[str], str | None],
     requires_of_others: Mapping[str, Iterable[str]],
 ) -> Installation:
-    """Returns the installation from its parts. Pure.
-
-    Args:
-        version: Of shardkit, None if it is not installed.
-        python: Version of Python.
-        python_clauses: What Python shardkit takes.
-        requires: Lines of shardkit's metadata.
-        version_of: Of an installed package by its name, else None.
-        requires_of_others: Lines of the metadata of installed packages by name.
-    """
+    """Returns the installation from its parts. Pure."""
     own = list(_requirements(requires))
 
     def package(requirement: Requirement) -> Package:

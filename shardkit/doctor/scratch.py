@@ -23,9 +23,6 @@ class Scratch:
 
     Attributes:
         url: Where it is.
-
-    Args:
-        root: The folder that it is made in.
     """
 
     def __init__(self, root: str) -> None:

@@ -210,13 +210,7 @@ def observe(found: bytes | None, expected: bytes | None, before: bytes | None = 
 
 
 def judge_observations(promise: str, observations: Iterable[Observation], kept: str) -> Finding:
-    """Returns the finding from what readers saw.
-
-    Args:
-        promise: Which.
-        observations: What each of them met.
-        kept: What to say if all is well.
-    """
+    """Returns the finding from what readers saw."""
     counts = Counter(observations)
     num_trials = sum(counts.values())
     num_broken = num_trials - counts["right"]

@@ -45,13 +45,7 @@ class _Check(NamedTuple):
 
 
 def find(workload: Workload, setting: Setting, cost: Forecast) -> tuple[Finding, ...]:
-    """Returns all limits that are passed; fatal ones come first.
-
-    Args:
-        workload: The inputs.
-        setting: What the user chose.
-        cost: The forecast of both.
-    """
+    """Returns all limits that are passed; fatal ones come first."""
     found = [_finding(workload, setting, check) for check in _checks(workload, setting, cost) if _is_passed(check)]
     return tuple(sorted(found, key=lambda f: not f.is_fatal))
 

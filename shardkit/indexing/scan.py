@@ -211,13 +211,7 @@ class _Index:
 
 
 class _PartCollector:
-    """Statistics of one file under features that may turn out wrong.
-
-    Args:
-        features: A guess.
-        shape: Of the file, as far as it was read.
-        max_record_bytes: Of a record.
-    """
+    """Statistics of one file under features that may turn out wrong."""
 
     def __init__(self, features: Features, shape: FileShape, max_record_bytes: int) -> None:
         self._features = features

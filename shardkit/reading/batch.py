@@ -231,12 +231,7 @@ class _ColumnMaker:
 
 
 class Assembler:
-    """Makes batches of rows that lie in several blocks; for any number of threads.
-
-    Args:
-        features: Which to decode, at least one.
-        decodes_text: See `ReadingOptions`.
-    """
+    """Makes batches of rows that lie in several blocks; for any number of threads."""
 
     def __init__(self, features: Features, *, decodes_text: bool = True) -> None:
         self._decoder = RecordDecoder(features)

@@ -34,14 +34,6 @@ class BucketPlan:
     """The plan of one split in the order of `BucketedOrder`; see `EpochPlan`.
 
     Steps are asked for in ascending order: what those from the first one on need is kept until the last one has it.
-
-    Args:
-        loader: Of the split's blocks.
-        make_order: Returns the order of the epoch; not called before the first step is asked for.
-        num_steps: Batches of the epoch.
-        boundaries: Of the buckets.
-        padded: Names of the features whose lists become arrays.
-        settings: Whose batches, and of which turn.
     """
 
     def __init__(
@@ -132,14 +124,6 @@ class BucketPlans:
     Attributes:
         order: With the boundaries that are used.
         sizes: Of the buckets.
-
-    Args:
-        loader: Of the split's blocks.
-        num_examples: Of each block.
-        found: The buckets of the examples.
-        request: Checked by `checked`.
-        order: Whose boundaries may be missing.
-        settings: Whose batches, and of which turn.
 
     Raises:
         UsageError: If a batch has no room for one row of each group.

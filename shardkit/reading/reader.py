@@ -89,11 +89,6 @@ class BatchReader:
         worker: Whose batches.
         order_options: What the order is made from.
         buckets: The examples by bucket, how many are left out, and the padding; None without `LengthBuckets`.
-
-    Args:
-        readable: What is read.
-        settings: How.
-        rebuild: Makes such a reader, in another process too.
     """
 
     def __init__(self, readable: Readable, settings: BatchSettings, rebuild: Callable[[], BatchReader]) -> None:

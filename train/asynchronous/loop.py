@@ -17,9 +17,6 @@ class UnitMeter(Meter):
     """Measures where the time of workers goes that step side by side; the rate is that of all of them together.
 
     The first unit of each worker is left out: it opens the shards and traces the graph.
-
-    Args:
-        num_workers: That take units.
     """
 
     def __init__(self, num_workers: int) -> None:
@@ -52,14 +49,7 @@ class UnitMeter(Meter):
 
 
 class UnitLoop(EpochLoop):
-    """Deals out units from where a checkpoint stands to the end of the plan.
-
-    Args:
-        parts: What it works with.
-        units: What deals them out.
-        num_workers: That take them.
-        has_validation: Whether there is a split to validate on.
-    """
+    """Deals out units from where a checkpoint stands to the end of the plan."""
 
     def __init__(self, parts: LoopParts, units: UnitSteps, num_workers: int, *, has_validation: bool) -> None:
         self._unit_meter = UnitMeter(num_workers)

@@ -39,16 +39,7 @@ class UnitResult(NamedTuple):
 
 
 class UnitSteps:
-    """Deals out units. Must be made by the chief, which calls it from one thread.
-
-    Args:
-        strategy: Over the cluster.
-        train_step: Returns the sums of a batch, and updates the model.
-        evaluate_step: Returns the sums of a batch.
-        spec: What a batch is made of.
-        num_sums: Of the objective.
-        num_workers: That take units.
-    """
+    """Deals out units. Must be made by the chief, which calls it from one thread."""
 
     def __init__(
         self,

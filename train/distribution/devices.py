@@ -145,12 +145,7 @@ def _divide_cpu(num_devices: int) -> None:
 
 
 class Agreement:
-    """Lets all workers wait for each other.
-
-    Args:
-        devices: Of the run.
-        folder: Of the run, for messages.
-    """
+    """Lets all workers wait for each other."""
 
     def __init__(self, devices: Devices, folder: str) -> None:
         self._folder = folder

@@ -105,12 +105,7 @@ class Heartbeat:
             self._write(step=self._pulse.step, phase=before.phase, limit_s=before.limit_s)
 
     def leave(self, phase: str, limit_s: float) -> None:
-        """Says that the rest of the process may take so long.
-
-        Args:
-            phase: Title of the work, for the user.
-            limit_s: After which it counts as frozen.
-        """
+        """Says that the rest of the process may take so long."""
         self._num_busy += 1
         self._write(step=self._pulse.step, phase=phase, limit_s=limit_s)
 

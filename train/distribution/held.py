@@ -28,9 +28,6 @@ class HeldPorts:
 
     A system gives a bound port to no other process. A port that is free could be taken by an outgoing connection of
     TensorFlow. A socket that allows sharing of its address can still listen there; those of TensorFlow do.
-
-    Args:
-        count: Their number.
     """
 
     def __init__(self, count: int) -> None:

@@ -30,11 +30,6 @@ _OF_ONE_HOST = frozenset(
 def plan_launch(options: TrainOptions, command: Sequence[str], environment: Mapping[str, str]) -> Orders | None:
     """Returns the orders for a supervisor, None for a run of this process alone.
 
-    Args:
-        options: As typed.
-        command: That runs one worker.
-        environment: Of this process.
-
     Raises:
         UsageError: If options contradict each other or the environment.
     """

@@ -66,10 +66,6 @@ def is_lost_peer(error: BaseException) -> bool:
 def logging_about_peers(cluster: Cluster, folder: Path) -> AbstractContextManager[None]:
     """Returns the context in which one of several workers runs: TensorFlow's messages about others go to a log.
 
-    Args:
-        cluster: Of all.
-        folder: Of the run.
-
     Raises:
         UsageError: If it cannot be written.
     """

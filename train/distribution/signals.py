@@ -19,9 +19,6 @@ WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGH
 class Stop:
     """Whether a signal asked the run to stop, and whether the stop can wait for a checkpoint.
 
-    Args:
-        numbers: Of the signals that are left to the watcher.
-
     Attributes:
         is_wanted: Set by the first SIGTERM that comes inside of `heeded`.
     """

@@ -55,11 +55,6 @@ def watched(cluster: Cluster, nonces: Mapping[int, str], limit_s: float = START_
     """Ends this process if another worker begins anew, or too much time passes, while the block starts TensorFlow.
 
     It ends by `WATCHDOG_SIGNAL`, after a sentence on stderr.
-
-    Args:
-        cluster: As this worker sees it.
-        nonces: From `rendezvous.meet`.
-        limit_s: What the block may take.
     """
     if cluster.num_workers == 1:
         yield

@@ -19,12 +19,6 @@ class Preparation:
     Attributes:
         features: Those that are read.
         images: Inputs that hold encoded images until `decode` was called.
-
-    Args:
-        bundle: What takes the batches.
-        label: What is predicted.
-        label_feature: Its feature.
-        image_size: Height and width of images in pixels.
     """
 
     def __init__(self, bundle: ModelBundle, label: LabelSpec, label_feature: Feature, image_size: int) -> None:

@@ -32,14 +32,7 @@ _NAMES = ("filename", "path", "name", "id")
 def explained(
     dataset: Dataset, split: str, features: Features, more_memory: Callable[[], str] | None = None
 ) -> Iterator[None]:
-    """Turns errors of TensorFlow in the block into errors of shardkit, where the user can do something about them.
-
-    Args:
-        dataset: That is read.
-        split: That is read.
-        features: That are read.
-        more_memory: Returns what to do when a device has not enough memory.
-    """
+    """Turns errors of TensorFlow in the block into errors of shardkit, where the user can do something about them."""
     try:
         yield
     except tf.errors.OpError as error:

@@ -36,16 +36,7 @@ class WorkerShare(NamedTuple):
 def worker_shares(
     blocks_each: Int64s, block_examples: Int64s, *, global_batch_size: int, num_workers: int, seed: int, epoch: int = 0
 ) -> tuple[WorkerShare, ...]:
-    """Returns the share of each worker in an epoch.
-
-    Args:
-        blocks_each: Blocks of each shard of the split.
-        block_examples: Examples of each of these blocks.
-        global_batch_size: Examples that all workers together take a step.
-        num_workers: How many there are.
-        seed: Of the order.
-        epoch: Of the order.
-    """
+    """Returns the share of each worker in an epoch."""
     num_lanes = choose_num_lanes(num_workers)
     options = OrderOptions(
         global_batch_size=global_batch_size, seed=seed, shuffle=True, remainder="drop", num_lanes=num_lanes
@@ -79,16 +70,7 @@ def worker_shares(
 def bucketed_shares(
     blocks_each: Int64s, block_examples: Int64s, buckets: SplitBuckets, plan: TrainPlan, seed: int, epoch: int = 0
 ) -> tuple[WorkerShare, ...]:
-    """Returns the share of each worker in an epoch of batches of similar length.
-
-    Args:
-        blocks_each: Blocks of each shard of the split.
-        block_examples: Examples of each of these blocks.
-        buckets: Of the examples.
-        plan: Sizes of the run.
-        seed: Of the order.
-        epoch: Of the order.
-    """
+    """Returns the share of each worker in an epoch of batches of similar length."""
     options = OrderOptions(
         global_batch_size=plan.global_batch_size,
         seed=seed,

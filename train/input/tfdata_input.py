@@ -25,13 +25,7 @@ _SHARDS, _WINDOWS, _AUGMENTATION = 0, 1, 2
 
 
 class TfdataInput:
-    """Makes the datasets of one worker. Each worker reads whole global batches and takes its share.
-
-    Args:
-        dataset: An open dataset whose files TensorFlow can open.
-        preparation: What becomes of the columns.
-        assigned: Which batches this worker reads.
-    """
+    """Makes the datasets of one worker. Each worker reads whole global batches and takes its share."""
 
     def __init__(self, dataset: Dataset, preparation: Preparation, assigned: Assignment) -> None:
         self._dataset = dataset

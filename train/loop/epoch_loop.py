@@ -85,12 +85,7 @@ class LoopParts(NamedTuple):
 
 
 class EpochLoop(ABC):
-    """Trains from where a checkpoint stands to the end of the plan.
-
-    Args:
-        parts: What it works with.
-        meter: Measures where the time goes.
-    """
+    """Trains from where a checkpoint stands to the end of the plan."""
 
     def __init__(self, parts: LoopParts, meter: Meter) -> None:
         self._plan = parts.plan

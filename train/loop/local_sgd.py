@@ -30,14 +30,7 @@ from train.runs.worker_states import WorkerStates
 
 
 class LocalSteps:
-    """What the workers share and what each keeps. Must be made outside of the strategy's scope.
-
-    Args:
-        devices: Workers of one replica each.
-        model: Built outside of the scope, too.
-        updater: The same.
-        num_sums: Size of the sums of a step.
-    """
+    """What the workers share and what each keeps. Must be made outside of the strategy's scope."""
 
     def __init__(self, devices: Devices, model: keras.Model, updater: Updater, num_sums: int) -> None:
         self._devices = devices

@@ -193,12 +193,7 @@ def weights_not_finite(
 
 
 def look_at(batch: Batch, first_row: int = 0) -> list[Finding]:
-    """Returns the findings in the inputs of a batch that are floats.
-
-    Args:
-        batch: As a model takes it.
-        first_row: Of the batch within the global one.
-    """
+    """Returns the findings in the inputs of a batch that are floats."""
     return [
         Finding(name, *_numbers(values, first_row))
         for name, values in _named_inputs(batch.inputs)
@@ -207,13 +202,7 @@ def look_at(batch: Batch, first_row: int = 0) -> list[Finding]:
 
 
 def explain(findings: list[Finding], its_batch: str = "its batch", *, is_first: bool = False) -> tuple[str, str]:
-    """Returns why a loss is no number, as far as its batch tells, and what to do.
-
-    Args:
-        findings: In its batch, or in several that it may have come from.
-        its_batch: What was looked at.
-        is_first: Whether no weight was trained before.
-    """
+    """Returns why a loss is no number, as far as its batch tells, and what to do."""
     bad = [f"{finding.name!r} in {_shown(finding.rows)}" for finding in findings if finding.rows]
     if bad:
         return (

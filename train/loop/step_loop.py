@@ -39,15 +39,7 @@ class Steps(NamedTuple):
 
 
 class StepLoop(EpochLoop):
-    """Takes all steps from where a checkpoint stands to the end of the plan.
-
-    Args:
-        parts: What it works with.
-        meter: Measures where the time goes.
-        steps: From `distribute_steps`.
-        batches: Of all steps that are left, in order.
-        validation: One pass over the validation split; None without one.
-    """
+    """Takes all steps from where a checkpoint stands to the end of the plan."""
 
     def __init__(
         self, parts: LoopParts, meter: Meter, steps: Steps, batches: Iterable[Batch], validation: Iterable[Batch] | None

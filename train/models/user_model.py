@@ -246,12 +246,6 @@ def _dense(value: tf.Tensor | tf.RaggedTensor, present: tf.Tensor | None) -> tf.
 def check_model(bundle: ModelBundle, reference: str, inputs: object, label: LabelSpec) -> tuple[str, ...]:
     """Builds a user's model on one batch of zeros, checks its outputs, and returns notes for the user.
 
-    Args:
-        bundle: With the model.
-        reference: `FILE.py:function`.
-        inputs: Specification of the inputs of a batch.
-        label: What is predicted.
-
     Raises:
         UsageError: If the model cannot take the inputs, or gives something of another shape.
     """

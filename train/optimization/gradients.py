@@ -107,12 +107,7 @@ def add_gradients(first: Sequence[Gradient], second: Sequence[Gradient]) -> list
 
 
 def reduce_gradients(gradients: Sequence[Gradient], dtype: Precision) -> list[Gradient]:
-    """Returns the sums of gradients over all replicas.
-
-    Args:
-        gradients: Of this replica.
-        dtype: That they travel in.
-    """
+    """Returns the sums of gradients over all replicas."""
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return list(gradients)

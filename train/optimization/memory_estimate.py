@@ -72,13 +72,6 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """Returns the memory of a step.
 
-    Args:
-        model: Built.
-        optimizer: Built.
-        num_examples: On one replica.
-        kept: Moving averages and masks.
-        recompute: Whether blocks are computed again.
-
     Raises:
         UsageError: If blocks should be computed again and there are none.
     """

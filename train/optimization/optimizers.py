@@ -13,11 +13,7 @@ from train.options.schedules import DROP_FACTOR, DROPS, FINAL_SHARE, FIRST_SHARE
 
 
 class PlannedRate(keras.optimizers.schedules.LearningRateSchedule):
-    """The learning rate of every step, as a graph.
-
-    Args:
-        schedule: To follow.
-    """
+    """The learning rate of every step, as a graph."""
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()

@@ -65,13 +65,7 @@ class Pruning(tf.Module):
         }
 
     def update(self, mask: tf.Variable, weights: tf.Variable, num_updates: tf.Tensor) -> None:
-        """Sets a mask anew if a round is due.
-
-        Args:
-            mask: A device's own copy.
-            weights: A device's own copy, after the update.
-            num_updates: Before it.
-        """
+        """Sets a mask anew if a round is due."""
         plan = self.plan
         step = tf.cast(num_updates, tf.int64)
         is_round = tf.equal((step - plan.first_step) % plan.every, 0) | tf.equal(step, plan.last_step)

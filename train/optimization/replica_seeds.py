@@ -23,13 +23,7 @@ def seed_states(model: keras.Model) -> list[keras.Variable]:
 
 
 def with_replica_seeds(model: keras.Model, backward: ComputeGradients, worker_index: int = 0) -> ComputeGradients:
-    """Returns a function that computes gradients and in which every replica draws other random numbers.
-
-    Args:
-        model: Built.
-        backward: Calls the model.
-        worker_index: Of a worker that steps on its own, where the strategy knows of no others.
-    """
+    """Returns a function that computes gradients and in which every replica draws other random numbers."""
     states = seed_states(model)
     if not states:
         return backward

@@ -26,12 +26,6 @@ _NOT_DECAYED = re.compile("bias|gamma|beta|embeddings")
 class Updater:
     """Applies gradients. Must be made in the scope of the strategy.
 
-    Args:
-        optimizer: From `make_optimizer`.
-        variables: The model's trainable ones.
-        options: What to do beside the optimizer's step.
-        num_steps: Of the run.
-
     Attributes:
         state: Everything that it remembers, for a checkpoint.
     """

@@ -24,11 +24,6 @@ def choose_task(feature: Feature, statistics: FeatureStatistics | None, wanted: 
     Strings, bools, and integers with class names or at most `MAX_INTEGER_CLASSES` values are classes; other numbers
     are predicted as numbers.
 
-    Args:
-        feature: The label.
-        statistics: Of the label in the train split.
-        wanted: What the user asked for.
-
     Raises:
         UsageError: If the label cannot be learned, or not in the way that was asked for.
     """

@@ -107,11 +107,6 @@ def choose_model(wanted: str | None, features: Features, statistics: Mapping[str
     Images and audio have their own; a single text or list that no table can take is read as text or as a sequence;
     everything else is a table.
 
-    Args:
-        wanted: As typed.
-        features: Candidates to learn from.
-        statistics: Of the train split.
-
     Raises:
         UsageError: If there is no such model.
     """

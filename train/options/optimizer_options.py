@@ -58,11 +58,6 @@ class OptimizerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 def choose_optimizer(options: TrainOptions, defaults: Defaults, global_batch_size: int) -> OptimizerOptions:
     """Returns the options with everything filled in.
 
-    Args:
-        options: As typed.
-        defaults: What suits the model.
-        global_batch_size: Of the run.
-
     Raises:
         UsageError: If options contradict each other.
     """

@@ -85,10 +85,6 @@ def can_sync(options: TrainOptions, num_replicas: int, num_workers: int) -> bool
 def check_async(options: TrainOptions, num_servers: int) -> None:
     """Checks that options go with parameter servers, or with none.
 
-    Args:
-        options: As typed.
-        num_servers: Parameter servers of the run.
-
     Raises:
         UsageError: If they do not.
     """

@@ -15,13 +15,7 @@ STEPS_EVERY_S = 1.0  # Writing takes some milliseconds, which the next step wait
 
 
 class TensorBoardWriter:
-    """Writes metrics of epochs, and of steps now and then; files are made when there is something to write.
-
-    Args:
-        folder: Where `train/` and `validation/` go.
-        learning_rate: Returns the one of the next step.
-        steps_every_s: How often steps are written at most.
-    """
+    """Writes metrics of epochs, and of steps now and then; files are made when there is something to write."""
 
     def __init__(self, folder: Path, learning_rate: Callable[[], float], steps_every_s: float = STEPS_EVERY_S) -> None:
         self._folder = folder
@@ -47,13 +41,7 @@ class TensorBoardWriter:
             self._write("validation", {f"epoch/{name}": value for name, value in line.validation.items()}, line.step)
 
     def write_step(self, step: int, sums: Sums, meter: Meter) -> None:
-        """Writes where the run stands, once a second at most; to be called after every step.
-
-        Args:
-            step: Updates completed.
-            sums: Of the epoch so far.
-            meter: Of the epoch so far.
-        """
+        """Writes where the run stands, once a second at most; to be called after every step."""
         now = time.monotonic()
         if now < self._next_at or meter.examples_per_s is None:
             return

@@ -43,12 +43,6 @@ class Evaluation(NamedTuple):
 def evaluate(restored: RestoredModel, dataset: Splits, split: str, global_batch_size: int) -> Evaluation:
     """Returns the metrics of a trained model over a split.
 
-    Args:
-        restored: The model.
-        dataset: Any with the features that the model was trained on.
-        split: Its name.
-        global_batch_size: Examples at a time.
-
     Raises:
         UsageError: If the dataset lacks a feature or holds a class that training did not.
         DamageError: If a shard is damaged.

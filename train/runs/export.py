@@ -103,11 +103,6 @@ def export_run(
 def export(restored: RestoredModel, split: Split, target: Path) -> Exported:
     """Writes a model, loads it again, compares it with the trained one, and only then shows it under its name.
 
-    Args:
-        restored: The trained model.
-        split: Of whose first examples outputs are compared.
-        target: Folder, which must not exist.
-
     Raises:
         ConflictError: If `target` exists.
         UsageError: If the dataset does not suit, the folder cannot be written, or Keras cannot save or load the model.

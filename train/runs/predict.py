@@ -61,13 +61,6 @@ def predictions(
 ) -> Iterator[Batch]:
     """Yields batches of kept and predicted columns, text as bytes, the last one filled up.
 
-    Args:
-        restored: The model.
-        dataset: Any with the features that the model was trained on.
-        split: Its name.
-        kept: From `kept_features`.
-        global_batch_size: Examples at a time.
-
     Raises:
         UsageError: If the dataset lacks a feature.
         DamageError: If a shard is damaged.

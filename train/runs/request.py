@@ -78,10 +78,6 @@ def newer_note(dataset: Dataset) -> str | None:
 def resolve(options: TrainOptions, before: RunRecord | None = None) -> Request:
     """Returns the request with everything filled in that the manifest decides.
 
-    Args:
-        options: As typed.
-        before: Of the run that goes on; None for a new one.
-
     Raises:
         UsageError: If an option does not fit the dataset.
         DamageError: If the manifest is damaged.

@@ -105,9 +105,6 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class RunFolder:
     """The output folder of one run.
 
-    Args:
-        path: As typed.
-
     Raises:
         UsageError: If it is not local.
     """

@@ -101,16 +101,7 @@ def show_dry_run(console: Console, prepared: Prepared) -> None:
 def show_result(
     console: Console, dataset: Dataset, destination: str, *, seconds: float, num_kept_bytes: int, peak_bytes: int | None
 ) -> None:
-    """Prints the result.
-
-    Args:
-        console: To print on.
-        dataset: What was made.
-        destination: As the user named it.
-        seconds: How long it took.
-        num_kept_bytes: Of the input, read by an attempt before.
-        peak_bytes: Most memory that was held; None where that is not known.
-    """
+    """Prints the result."""
     console.print(_split_table(dataset))
     accounting = dataset.manifest.accounting
     num_bytes = sum(i.num_bytes for i in own_inputs(dataset.manifest))

@@ -119,11 +119,7 @@ def _render_index(manifest: Manifest, inputs: str) -> str:
 
 
 def options_of(recipe: dict[str, Any]) -> dict[str, Any]:
-    """Returns the value of each option in a recipe file, None or an empty list where there is none.
-
-    Args:
-        recipe: As the manifest holds it.
-    """
+    """Returns the value of each option in a recipe file, None or an empty list where there is none."""
     return {f.key: f.write(recipe) for f in fields_of("content", "limit")}
 
 

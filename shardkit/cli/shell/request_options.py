@@ -21,12 +21,7 @@ INPUT_OPTIONS = (*(f.typed_name for f in options_of(SourceOptions)), "schema_pat
 
 
 def click_options(names: Sequence[str], **helps: str) -> list[click.Parameter]:
-    """Returns the options that fields of a request stand for.
-
-    Args:
-        names: Of the parameters.
-        helps: What a command says of some of them in its own words.
-    """
+    """Returns the options that fields of a request stand for."""
     fields = {f.typed_name: f for f in option_fields()}
     return [click_option(fields[name], helps.get(name)) for name in names]
 
@@ -37,12 +32,7 @@ def headings_of(fields: Sequence[OptionField], headings: Sequence[str] = HEADING
 
 
 def click_option(field: OptionField, text: str | None = None) -> click.Option:
-    """Returns the option that a field stands for.
-
-    Args:
-        field: With all that is known of it.
-        text: What a command says of it in its own words.
-    """
+    """Returns the option that a field stands for."""
     option, default = field.option, field.default
     settings: dict[str, Any] = {"help": text or option.help, "required": default is msgspec.NODEFAULT}
     if field.is_flag:

@@ -74,12 +74,6 @@ def token_model(num_indices: int, label: LabelSpec) -> keras.Model:
 def only_one(found: Features, statistics: Statistics, model: str, what: str) -> Feature:
     """Returns the only feature that a model can take.
 
-    Args:
-        found: Those that it could take.
-        statistics: Of the train split.
-        model: Its name.
-        what: It reads.
-
     Raises:
         UsageError: If there is none, or more than one that could be meant.
     """
