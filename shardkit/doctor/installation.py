@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 
 import msgspec
-
-from shardkit.doctor.requirements import Requirement, canonical, fits, parse_requirement
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 PACKAGE = "shardkit"
 # The use of each extra; the extras for the tests of shardkit are left out.
@@ -102,7 +104,9 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def problems(self) -> tuple[str, ...]:
         """What is wrong, a sentence each."""
-        found = [] if fits(self.python, self.python_clauses) is not False else [_python_problem(self)]
+        found = []
+        if _fits(self.python, SpecifierSet(self.python_clauses)) is False:
+            found = [f"Python is {self.python}, {PACKAGE} needs {self.python_clauses}"]
         found += [
             f"{package.name} {'is not installed' if package.version is None else f'is {package.version}'}, "
             f"{PACKAGE} needs {package.name}{package.clauses}"
@@ -125,10 +129,11 @@ def inspect_installation() -> Installation:
         found = metadata.distribution(PACKAGE)
     except metadata.PackageNotFoundError:
         return make_installation(None, platform.python_version(), "", (), lambda name: None, {})
-    versions = {name: version for name in _names_of(found.requires or ()) if (version := _version_of(name))}
+    names = {name for extra in ("", *EXTRAS) for name in _requirements(found.requires or (), extra)}
+    versions = {name: version for name in names if (version := _version_of(name))}
     others = {name: tuple(metadata.requires(name) or ()) for name in versions}
     # Packages that shardkit needs may need further packages.
-    names = {requirement.name for lines in others.values() for requirement in _requirements(lines)}
+    names = {name for lines in others.values() for name in _requirements(lines)}
     versions |= {name: version for name in names if (version := _version_of(name))}
     return make_installation(
         found.version,
@@ -149,47 +154,61 @@ def make_installation(
     requires_of_others: Mapping[str, Iterable[str]],
 ) -> Installation:
     """Returns the installation from its parts. Pure."""
-    own = list(_requirements(requires))
+    lines = tuple(requires)
+    core = _requirements(lines)
 
-    def package(requirement: Requirement) -> Package:
-        found = version_of(requirement.name)
-        return Package(
-            name=requirement.name,
-            version=found,
-            clauses=requirement.clauses,
-            fits=None if found is None else fits(found, requirement.clauses),
+    def packages(requirements: Mapping[str, SpecifierSet]) -> tuple[Package, ...]:
+        found = [(name, bounds, version_of(name)) for name, bounds in requirements.items()]
+        return tuple(
+            Package(name=n, version=v, clauses=_clauses(bounds), fits=None if v is None else _fits(v, bounds))
+            for n, bounds, v in found
         )
 
     conflicts = [
-        VersionConflict(name=r.name, version=found, clauses=r.clauses, wanted_by=name)
-        for name, lines in sorted(requires_of_others.items())
-        for r in _requirements(lines)
-        if r.extra is None and (found := version_of(r.name)) is not None and fits(found, r.clauses) is False
+        VersionConflict(name=name, version=found, clauses=_clauses(bounds), wanted_by=other)
+        for other, of_other in sorted(requires_of_others.items())
+        for name, bounds in _requirements(of_other).items()
+        if (found := version_of(name)) is not None and _fits(found, bounds) is False
     ]
     return Installation(
         version=version,
         python=python,
         python_clauses=python_clauses,
-        core=tuple(package(r) for r in own if r.extra is None),
+        core=packages(core),
         extras=tuple(
-            Extra(name=name, purpose=purpose, packages=packages)
-            for name, purpose in EXTRAS.items()
-            if (packages := tuple(package(r) for r in own if r.extra == name))
+            Extra(name=extra, purpose=purpose, packages=packages(added))
+            for extra, purpose in EXTRAS.items()
+            if (added := {n: bounds for n, bounds in _requirements(lines, extra).items() if n not in core})
         ),
         conflicts=tuple(conflicts),
     )
 
 
-def _python_problem(installation: Installation) -> str:
-    return f"Python is {installation.python}, {PACKAGE} needs {installation.python_clauses}"
+def _requirements(lines: Iterable[str], extra: str = "") -> dict[str, SpecifierSet]:
+    """Returns the bounds of the packages that lines of metadata ask for here, by name; those of one extra too."""
+    found: dict[str, SpecifierSet] = {}
+    for line in lines:
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            continue
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+            found[canonicalize_name(requirement.name)] = requirement.specifier
+    found.pop(canonicalize_name(PACKAGE), None)
+    return found
 
 
-def _requirements(lines: Iterable[str]) -> list[Requirement]:
-    return [found for found in map(parse_requirement, lines) if found is not None]
+def _clauses(bounds: SpecifierSet) -> str:
+    """Returns bounds as people write them, the lower one first."""
+    return ",".join(sorted(map(str, bounds), reverse=True))
 
 
-def _names_of(lines: Iterable[str]) -> set[str]:
-    return {r.name for r in _requirements(lines) if r.extra is None or r.extra in EXTRAS} - {canonical(PACKAGE)}
+def _fits(version: str, bounds: SpecifierSet) -> bool | None:
+    """Whether a version lies within bounds; None if it is of no known form."""
+    try:
+        return bounds.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return None
 
 
 def _version_of(name: str) -> str | None:

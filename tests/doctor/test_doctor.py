@@ -8,17 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packaging.requirements import Requirement as Known
-from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from shardkit.doctor import machine
 from shardkit.doctor import store_guarantees as promises
 from shardkit.doctor.installation import EXTRAS, inspect_installation, make_installation
 from shardkit.doctor.kernel import check_kernel, find_differences
 from shardkit.doctor.machine import GpuQuestion
-from shardkit.doctor.requirements import fits, parse_requirement
 from shardkit.doctor.store_guarantees import (
     PROMISES,
     Finding,
@@ -36,42 +31,6 @@ from shardkit.encoding.kernel import HAS_KERNEL
 from tests.support.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
-releases = st.lists(st.integers(0, 30), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
-clauses = st.one_of(
-    st.builds("{}{}".format, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), releases),
-    st.builds("{}{}.*".format, st.sampled_from(["==", "!="]), releases),
-    st.builds("~={}.{}".format, st.integers(0, 30), releases),
-)
-
-
-@given(releases, st.lists(clauses, max_size=3))
-def test_bounds_of_versions_are_those_of_packaging(version, parts):
-    text = ",".join(parts)
-    assert fits(version, text) == SpecifierSet(text).contains(Version(version))
-
-
-@given(releases, clauses)
-def test_spaces_and_builds_change_nothing(version, clause):
-    assert fits(f"{version}+cpu", f" {clause} ") == fits(version, clause)
-
-
-@pytest.mark.parametrize(
-    ("version", "text"), [("1.0rc1", ">=1"), ("1!2.0", ">=1"), ("1.0", "===1.0"), ("1.0", ">=1rc1")]
-)
-def test_a_version_that_cannot_be_parsed_does_not_fit(version, text):
-    assert fits(version, text) is None
-
-
-def test_what_shardkit_declares_is_read_as_packaging_reads_it():
-    extras = PROJECT["optional-dependencies"]
-    lines = [*PROJECT["dependencies"], *(f'{line}; extra == "{name}"' for name, of in extras.items() for line in of)]
-    for line in lines:
-        found, known = parse_requirement(line), Known(line)
-        assert (found.name, set(found.extras)) == (canonicalize_name(known.name), known.extras)
-        assert SpecifierSet(found.clauses) == known.specifier
-        assert (found.extra is None) == (known.marker is None)
-        assert fits("1.0", found.clauses) is not None
 
 
 def test_every_extra_that_a_user_may_want_is_shown():
