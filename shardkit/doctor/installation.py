@@ -50,13 +50,7 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Extra(msgspec.Struct, frozen=True, kw_only=True):
-    """An optional part.
-
-    Attributes:
-        name: In `pip install 'shardkit[NAME]'`.
-        purpose: What it is for.
-        packages: What it takes.
-    """
+    """An optional part."""
 
     name: str
     purpose: str

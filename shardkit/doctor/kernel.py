@@ -12,12 +12,7 @@ _CRC_INPUT, _CRC32C = b"123456789", 0xE3069283
 
 
 class KernelReport(NamedTuple):
-    """What is known of the kernel.
-
-    Attributes:
-        state: What it is.
-        detail: What it does wrong, or why it cannot be loaded.
-    """
+    """What is known of the kernel."""
 
     state: KernelState
     detail: str = ""

@@ -19,11 +19,7 @@ _PATIENCE_S = 0.5
 
 
 class Scratch:
-    """A fresh folder in a store.
-
-    Attributes:
-        url: Where it is.
-    """
+    """A fresh folder in a store."""
 
     def __init__(self, root: str) -> None:
         self.url = storage.join(root, f"{PREFIX}{secrets.token_hex(8)}")

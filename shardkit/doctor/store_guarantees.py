@@ -154,12 +154,7 @@ class RangeTrial(NamedTuple):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on a store.
-
-    Attributes:
-        keeps_promises: Whether nothing was found broken.
-        sentences: Why, and what to do.
-    """
+    """The verdict on a store."""
 
     keeps_promises: bool
     sentences: tuple[str, ...]

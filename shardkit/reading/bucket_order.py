@@ -50,11 +50,6 @@ class Part(NamedTuple):
 class BucketedOrder:
     """The order of one epoch of one split in batches of similar length.
 
-    Attributes:
-        sequence: Of all examples.
-        num_steps: Batches of the epoch.
-        buckets: Of each step's batch.
-
     Args:
         block_num_examples: Of all blocks of the split, in the stored order.
         bucket_of: Of each example of the split, in the stored order; `NO_BUCKET` leaves it out.

@@ -121,10 +121,6 @@ class BucketPlan:
 class BucketPlans:
     """Makes one worker's plans of epochs in batches of similar length.
 
-    Attributes:
-        order: With the boundaries that are used.
-        sizes: Of the buckets.
-
     Raises:
         UsageError: If a batch has no room for one row of each group.
     """

@@ -87,11 +87,7 @@ class RowRandom:
 
 
 class Map:
-    """The hook of `BatchReader.map`, for any number of threads.
-
-    Attributes:
-        takes_random: Whether the function asks for random numbers.
-    """
+    """The hook of `BatchReader.map`, for any number of threads."""
 
     def __init__(self, function: MapFunction) -> None:
         self._call = _Call("map", function)
@@ -129,11 +125,7 @@ class Map:
 
 
 class Filter:
-    """The hook of `BatchReader.filter`, for any number of threads.
-
-    Attributes:
-        takes_random: Whether the function asks for random numbers.
-    """
+    """The hook of `BatchReader.filter`, for any number of threads."""
 
     def __init__(self, function: FilterFunction) -> None:
         self._call = _Call("filter", function)
@@ -152,12 +144,7 @@ Hook = Map | Filter
 
 
 class BatchSource(Protocol):
-    """What gives batches: a split, a mixture of several, or one of them with functions on its batches.
-
-    Attributes:
-        features: What each example has before any function.
-        batches: As `Split.batches`.
-    """
+    """What gives batches: a split, a mixture of several, or one of them with functions on its batches."""
 
     @property
     def features(self) -> Features: ...
@@ -166,13 +153,7 @@ class BatchSource(Protocol):
 
 
 class MappedSource:
-    """A source of batches with functions on each. Adapters take it in place of a split.
-
-    Attributes:
-        features: What each example has before any function.
-        hooks: In the order of work.
-        num_filters: How many of them leave out rows.
-    """
+    """A source of batches with functions on each. Adapters take it in place of a split."""
 
     def __init__(self, source: BatchSource, hooks: tuple[Hook, ...] = ()) -> None:
         self.features = source.features

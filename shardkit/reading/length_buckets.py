@@ -102,12 +102,7 @@ class BucketSizes(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """How many examples there are of each length.
-
-    Attributes:
-        values: Lengths that occur, ascending.
-        counts: Examples of each.
-    """
+    """How many examples there are of each length."""
 
     values: Int64s
     counts: Int64s

@@ -53,12 +53,7 @@ class SplitBuckets(NamedTuple):
 
 
 class GivenLengths(NamedTuple):
-    """Lengths of the examples of a split that were not read from it.
-
-    Attributes:
-        lengths: Of each example, in the stored order.
-        digest: The same for the same lengths.
-    """
+    """Lengths of the examples of a split that were not read from it."""
 
     lengths: npt.NDArray[np.int32]
     digest: str

@@ -33,13 +33,7 @@ _BASES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 
 
 class SourceRows(NamedTuple):
-    """Neighbours in the endless sequence of one source.
-
-    Attributes:
-        source: Its position among the sources.
-        start: Position in the sequence of the first.
-        stop: After the last.
-    """
+    """Neighbours in the endless sequence of one source."""
 
     source: int
     start: int

@@ -85,12 +85,7 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of the processes that share an epoch.
-
-    Attributes:
-        index: From 0.
-        num_workers: How many there are.
-    """
+    """One of the processes that share an epoch."""
 
     index: int = 0
     num_workers: int = 1

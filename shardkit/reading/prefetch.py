@@ -19,13 +19,7 @@ class Step(NamedTuple):
 
 
 class Planned(NamedTuple, Generic[B]):
-    """What one step needs.
-
-    Attributes:
-        step: Which.
-        rows: Of its batch.
-        blocks: That of each of the rows.
-    """
+    """What one step needs."""
 
     step: Step
     rows: list[Rows]

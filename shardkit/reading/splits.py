@@ -15,11 +15,7 @@ from shardkit.storage import files as storage
 
 
 class Splits(Mapping[str, Split]):
-    """The splits of a dataset by name.
-
-    Attributes:
-        dataset: Manifest and shards.
-    """
+    """The splits of a dataset by name."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset

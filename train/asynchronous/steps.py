@@ -23,14 +23,7 @@ NUM_PENDING = 2
 
 
 class UnitResult(NamedTuple):
-    """What a worker says of a unit that it did.
-
-    Attributes:
-        unit: The unit.
-        sums: Of the objective, over its batches.
-        waited_s: For batches.
-        took_s: In all.
-    """
+    """What a worker says of a unit that it did."""
 
     unit: Unit
     sums: Sums

@@ -33,14 +33,7 @@ T = TypeVar("T")
 
 
 class Assignment(NamedTuple):
-    """Which batches one worker reads.
-
-    Attributes:
-        splits: That are read.
-        plan: Sizes and steps.
-        worker_index: Of this worker.
-        seed: Of order and augmentation.
-    """
+    """Which batches one worker reads."""
 
     splits: Splits
     plan: TrainPlan

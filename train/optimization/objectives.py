@@ -16,11 +16,7 @@ _SCORE_SCALE = 4.0  # Differences of logits that fill half of the bins.
 
 
 class Objective(Protocol):
-    """What a task minimises and reports.
-
-    Attributes:
-        layout: Of the sums.
-    """
+    """What a task minimises and reports."""
 
     layout: SumsLayout
 

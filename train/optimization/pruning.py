@@ -47,9 +47,6 @@ class Pruning(tf.Module):
         variables: The model's trainable ones; of them kernels are pruned, not embeddings, biases or normalizations.
         plan: When how much is pruned.
 
-    Attributes:
-        masks: By position of the variable.
-
     Raises:
         UsageError: If the model has no kernel.
     """

@@ -24,11 +24,7 @@ _NOT_DECAYED = re.compile("bias|gamma|beta|embeddings")
 
 
 class Updater:
-    """Applies gradients. Must be made in the scope of the strategy.
-
-    Attributes:
-        state: Everything that it remembers, for a checkpoint.
-    """
+    """Applies gradients. Must be made in the scope of the strategy."""
 
     def __init__(
         self,

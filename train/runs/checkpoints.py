@@ -36,13 +36,7 @@ class Restored(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """What a checkpoint keeps, besides where the run stands.
-
-    Attributes:
-        model: Built.
-        optimizer: Built.
-        num_sums: Size of the sums.
-    """
+    """What a checkpoint keeps, besides where the run stands."""
 
     model: keras.Model
     optimizer: keras.optimizers.Optimizer

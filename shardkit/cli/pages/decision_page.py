@@ -27,13 +27,7 @@ _SHOWN_COLUMNS = 12
 
 
 class Decision(NamedTuple):
-    """One decision about the inputs.
-
-    Attributes:
-        name: Of what is decided.
-        text: What was decided.
-        options: Those that would change it.
-    """
+    """One decision about the inputs."""
 
     name: str
     text: str
