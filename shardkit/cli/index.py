@@ -105,24 +105,22 @@ def _show_notes(console: Console, made: Indexed) -> None:
 def _show(console: Console, made: Indexed, seconds: float) -> None:
     import shlex
 
-    from rich.table import Table
-
     from shardkit.cli.pages.phases import rate_text
+    from shardkit.cli.shell.tables import print_columns
     from shardkit.messages import visible
     from shardkit.storage import files as storage
     from shardkit.units import format_count, format_duration, format_number, format_size
 
     dataset = made.dataset
     manifest = dataset.manifest
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("split", "files", "examples", "size", "uncompressed", "blocks"):
-        table.add_column(heading, justify="left" if heading == "split" else "right", overflow="fold")
+    rows = []
     for split in manifest.splits:
         blocks = len(dataset.split_shards(split.name).block_examples()[1])
         sizes = map(format_size, (split.num_bytes, split.num_uncompressed_bytes))
         counts = map(format_count, (split.num_shards, split.num_examples))
-        table.add_row(visible(split.name), *counts, *sizes, format_count(blocks))
-    console.print(table)
+        rows.append((visible(split.name), *counts, *sizes, format_count(blocks)))
+    headings = ("split", "files", "examples", "size", "uncompressed", "blocks")
+    print_columns(console, headings, rows, num_left=1)
     num_bytes = sum(s.num_bytes for s in manifest.splits)
     url = visible(storage.redact(dataset.url))
     features = format_number(len(manifest.features), "feature")

@@ -50,7 +50,7 @@ def folder(tmp_path):
 def test_a_folder_becomes_a_dataset_that_all_commands_read(folder):
     code, out, err = run("index", folder)
     assert (code, err) == (0, "note: LICENSE holds no TFRecords and is left out\n")
-    lines = out.splitlines()
+    lines = out.strip().splitlines()
     assert lines[0].split() == ["split", "files", "examples", "size", "uncompressed", "blocks"]
     assert re.fullmatch(r"train +2 +80 +\d+ B +[\d.,]+ (B|KiB) +2", lines[1].rstrip())
     assert re.fullmatch(r"test +1 +20 +\d+ B +[\d.,]+ (B|KiB) +1", lines[2].rstrip())
@@ -82,7 +82,7 @@ def test_splits_go_by_globs_and_the_rest_by_names(folder):
     write(folder / "more" / "part-7.tfrecord.gz", 100, 3, gzip.compress)
     code, out, err = run("index", folder, "--split", "held_out=train-00001*")
     assert code == 0
-    assert [line.split()[:3] for line in out.splitlines()[1:4]] == [
+    assert [line.split()[:3] for line in out.strip().splitlines()[1:4]] == [
         ["held_out", "1", "40"],
         ["train", "2", "43"],
         ["test", "1", "20"],

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardkit.cli.pages.decision_page import show_decisions, show_first_rows
-from shardkit.cli.pages.inspect_head import describe_accounting
+from shardkit.cli.pages.inspect_head import describe_accounting, print_splits
 from shardkit.cli.pages.phases import rate_text
 from shardkit.cli.shell.formatting import shorten
 from shardkit.cli.shell.tables import print_prose
@@ -102,7 +102,7 @@ def show_result(
     console: Console, dataset: Dataset, destination: str, *, seconds: float, num_kept_bytes: int, peak_bytes: int | None
 ) -> None:
     """Prints the result."""
-    console.print(_split_table(dataset))
+    print_splits(console, dataset, dataset.manifest.splits)
     accounting = dataset.manifest.accounting
     num_bytes = sum(i.num_bytes for i in own_inputs(dataset.manifest))
     took = f"in {format_duration(seconds)}"
@@ -150,28 +150,6 @@ def rounding_notes(splits: Sequence[SplitInfo], features: Features) -> list[str]
         for name, number in lost.items()
         if number
     ]
-
-
-def _split_table(dataset: Dataset) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("split", "shards", "examples", "size", "uncompressed", "max/min"):
-        table.add_column(heading, justify="left" if heading == "split" else "right", overflow="fold")
-    splits = dataset.manifest.splits
-    for split in splits:
-        smallest, largest = dataset.split_shards(split.name).size_range()
-        table.add_row(split.name, *_counts((split,)), f"{largest / smallest:.4f}" if smallest else "")
-    if len(splits) > 1:
-        table.add_row("", *_counts(splits), "")
-    return table
-
-
-def _counts(splits: Sequence[SplitInfo]) -> tuple[str, str, str, str]:
-    return (
-        format_count(sum(s.num_shards for s in splits)),
-        format_count(sum(s.num_examples for s in splits)),
-        format_size(sum(s.num_bytes for s in splits)),
-        format_size(sum(s.num_uncompressed_bytes for s in splits)),
-    )
 
 
 def _rest(features: Features) -> str:

@@ -1,17 +1,17 @@
-"""The head of the page of `shardkit inspect`: what a dataset is, before its splits and features."""
+"""The head of the page of `shardkit inspect`: what a dataset is, and its splits, which `convert` shows too."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
-from shardkit.cli.shell.tables import page_width, print_facts
+from shardkit.cli.shell.tables import page_width, print_columns, print_facts
 from shardkit.dataset.append_info import AppendedTo, appended_to, own_inputs
 from shardkit.dataset.documents import Accounting
-from shardkit.dataset.manifest import Manifest
+from shardkit.dataset.manifest import Manifest, SplitInfo
 from shardkit.dataset.open import Dataset
 from shardkit.features import Features
 from shardkit.messages import visible
@@ -45,6 +45,38 @@ def print_head(console: Console, dataset: Dataset) -> None:
     for text in _stored(manifest.features):
         for number, line in enumerate(textwrap.wrap(visible(text), page_width(console) - 16)):
             console.print(Text(f"  {'' if number else 'stored as':<12}{'  ' if number else ''}{line}"), soft_wrap=True)
+
+
+def print_splits(console: Console, dataset: Dataset, splits: Sequence[SplitInfo]) -> None:
+    """Prints a line for each split, and one for all of them together."""
+    headings = ("split", "shards", "examples", "share", "size", "uncompressed", "ratio", "max/min")
+    total = max(1, sum(s.num_examples for s in dataset.manifest.splits))
+    rows: list[tuple[str, ...]] = []
+    for info in splits:
+        smallest, largest = dataset.split_shards(info.name).size_range()
+        rows.append((*_split_cells(info, total), f"{largest / smallest:.4f}" if smallest else ""))
+    if len(splits) > 1:
+        whole = SplitInfo(
+            name="",
+            num_shards=sum(s.num_shards for s in splits),
+            num_examples=sum(s.num_examples for s in splits),
+            num_bytes=sum(s.num_bytes for s in splits),
+            num_uncompressed_bytes=sum(s.num_uncompressed_bytes for s in splits),
+        )
+        rows.append((*_split_cells(whole, total), ""))
+    print_columns(console, headings, rows, num_left=1)
+
+
+def _split_cells(info: SplitInfo, total: int) -> tuple[str, ...]:
+    return (
+        visible(info.name),
+        format_count(info.num_shards),
+        format_count(info.num_examples),
+        f"{info.num_examples / total:.1%}",
+        format_size(info.num_bytes),
+        format_size(info.num_uncompressed_bytes),
+        f"{info.num_uncompressed_bytes / info.num_bytes:.2f}" if info.num_bytes else "",
+    )
 
 
 def _stored(features: Features) -> Iterator[str]:

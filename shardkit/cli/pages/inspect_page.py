@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from shardkit.cli.pages.inspect_head import print_head
+from shardkit.cli.pages.inspect_head import print_head, print_splits
 from shardkit.cli.shell.formatting import (
     format_class,
     format_example_value,
@@ -59,7 +59,7 @@ def print_page(dataset: Dataset, *, split: str | None, with_shards: bool, num_ex
     console = Console(highlight=False)
     splits = [s for s in dataset.manifest.splits if split in (None, s.name)]
     print_head(console, dataset)
-    _print_splits(console, dataset, splits)
+    print_splits(console, dataset, splits)
     if with_shards:
         for info in splits:
             _print_shards(console, dataset.split_shards(info.name))
@@ -82,37 +82,6 @@ def feature_rows(features: Sequence[Feature], splits: Sequence[SplitInfo]) -> li
 
 def _by_size(splits: Sequence[SplitInfo]) -> list[SplitInfo]:
     return sorted(splits, key=lambda s: -s.num_examples)
-
-
-def _print_splits(console: Console, dataset: Dataset, splits: Sequence[SplitInfo]) -> None:
-    headings = ("split", "shards", "examples", "share", "size", "uncompressed", "ratio", "max/min")
-    total = max(1, sum(s.num_examples for s in dataset.manifest.splits))
-    rows: list[tuple[str, ...]] = []
-    for info in splits:
-        smallest, largest = dataset.split_shards(info.name).size_range()
-        rows.append((*_split_cells(info, total), f"{largest / smallest:.4f}" if smallest else ""))
-    if len(splits) > 1:
-        whole = SplitInfo(
-            name="",
-            num_shards=sum(s.num_shards for s in splits),
-            num_examples=sum(s.num_examples for s in splits),
-            num_bytes=sum(s.num_bytes for s in splits),
-            num_uncompressed_bytes=sum(s.num_uncompressed_bytes for s in splits),
-        )
-        rows.append((*_split_cells(whole, total), ""))
-    print_columns(console, headings, rows, num_left=1)
-
-
-def _split_cells(info: SplitInfo, total: int) -> tuple[str, ...]:
-    return (
-        visible(info.name),
-        format_count(info.num_shards),
-        format_count(info.num_examples),
-        f"{info.num_examples / total:.1%}",
-        format_size(info.num_bytes),
-        format_size(info.num_uncompressed_bytes),
-        f"{info.num_uncompressed_bytes / info.num_bytes:.2f}" if info.num_bytes else "",
-    )
 
 
 def _print_shards(console: Console, shards: Sequence[ShardInfo]) -> None:

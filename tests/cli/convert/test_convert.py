@@ -28,7 +28,7 @@ def test_features_are_shown_first_and_the_result_last(run, table, tmp_path):
     assert [line.split()[0] for line in err.splitlines()[2:5]] == ["id", "zip", "x"]
     assert "string" in err.splitlines()[3], "leading zeros are no number"
     assert "200 rows in, 200 examples out\nversion 1 of" in out
-    assert [line.split()[:2] for line in out.splitlines()[1:3]] == [["train", "3"], ["test", "3"]]
+    assert [line.split()[:2] for line in out.strip().splitlines()[1:3]] == [["train", "3"], ["test", "3"]]
     assert out.splitlines()[-1] == f"Next: shardkit inspect {tmp_path / 'out'}"
 
 

@@ -94,7 +94,7 @@ def test_the_summary_adds_up_and_fits_eighty_columns(run, tmp_path):
     counts = [int(n) for n in re.findall(r"(\d+) (?:rows? in|example|filtered|duplicate|rejected)", books)]
     assert counts[0] == sum(counts[1:]) == 207
     assert len(books) <= 80
-    total = out.splitlines()[3].split()
+    total = out.strip().splitlines()[3].split()
     assert int(total[1]) == counts[1], "the last line of the table sums the splits"
     assert f"All that was left out: shardkit inspect '{destination}' --rejected" in out
     assert out.splitlines()[-1] == f"Next: shardkit inspect '{destination}'"
