@@ -16,8 +16,9 @@ from shardkit.cli.shell.supervised import EXIT_LOST_WORKER, announce_answer, ann
 from shardkit.conversion.commit.commit import forbid_commit
 from shardkit.conversion.plan import Plan
 from shardkit.errors import StorageError
+from shardkit.runtime.early_signals import WORDS
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY
-from shardkit.runtime.signals import heeded, signals_on_pipe
+from shardkit.runtime.signals import answered_in_thread
 
 # Held by the first thread that ends the process: stopping the workers after Ctrl-C looks like losing them.
 _stopping = threading.Lock()
@@ -49,22 +50,13 @@ def end_at_signals_after_commit(version: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_at_signals(say: Callable[[], str], stop_workers: Callable[[], None]) -> Iterator[None]:
-    numbers = heeded((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    def end(number: int) -> None:
+        announce_answer()
+        if _stopping.acquire(blocking=False):
+            os.write(2, f"{fresh_line()}{WORDS[signal.Signals(number)]}: {say()}.\n".encode())
+            stop_and_exit(stop_workers, 128 + number)
 
-    def watch(read_end: int) -> None:
-        while received := os.read(read_end, 1):
-            announce_answer()
-            if received[0] in numbers and _stopping.acquire(blocking=False):
-                word, code = ("interrupted", 130) if received[0] == signal.SIGINT else ("terminated", 128 + received[0])
-                os.write(2, f"{fresh_line()}{word}: {say()}.\n".encode())
-                stop_and_exit(stop_workers, code)
-        os.close(read_end)
-
-    with contextlib.ExitStack() as stack, signals_on_pipe(numbers) as read_end:
-        watcher = threading.Thread(target=watch, args=(read_end,), daemon=True, name="signals")
-        watcher.start()
-        # A signal that came before the end of the block is heeded before anything else is done.
-        stack.callback(watcher.join)
+    with answered_in_thread(end):
         yield
 
 

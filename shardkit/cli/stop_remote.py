@@ -15,6 +15,8 @@ from shardkit.cli.pages.progress import Display
 from shardkit.cli.shell.supervised import announce_answer, announce_end
 from shardkit.conversion.commit.commit import forbid_commit
 from shardkit.conversion.plan import Plan
+from shardkit.runtime.early_signals import WORDS
+from shardkit.runtime.signals import heeded
 
 if TYPE_CHECKING:
     from beam_pipelines.engines.engine import RemoteRun
@@ -30,8 +32,7 @@ def asking(plan: Plan, run: RemoteRun, display: Display) -> Iterator[None]:
     """Answers signals during the block: the job runs elsewhere, so the command has to say what becomes of it."""
     announce_answer()
     stopper = _Stopper(plan, run, display)
-    numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, stopper.answer) for number in numbers}
+    previous = {number: signal.signal(number, stopper.answer) for number in heeded(WORDS)}
     try:
         yield
     finally:
@@ -99,9 +100,8 @@ class _Stopper:
         return f"the job {job.id} goes on and commits the dataset by itself; look at it at {job.url}"
 
     def _leave(self, number: int, text: str) -> NoReturn:
-        word = "interrupted" if number == signal.SIGINT else "terminated"
         with contextlib.suppress(OSError):
-            os.write(2, f"{word}: {text}.\n".encode())
+            os.write(2, f"{WORDS[signal.Signals(number)]}: {text}.\n".encode())
         self._run.clean_up()
         with contextlib.suppress(OSError):
             announce_end()

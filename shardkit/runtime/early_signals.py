@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Holds the sentence that a stopped process prints before it knows more; the process that started it sets it.
 STOPPED_VARIABLE = "SHARDKIT_STOPPED"
 
-_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
+WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
 
 _announce: "Callable[[], None] | None" = None
 
@@ -29,7 +29,7 @@ def stop_at_once_on_signals(announce: "Callable[[], None] | None" = None) -> Non
     """
     global _announce
     _announce = announce
-    for number in _WORDS:
+    for number in WORDS:
         if has_default_handler(number):
             signal.signal(number, stop_at_once)
 
@@ -47,13 +47,13 @@ def stopped_sentence() -> str:
 def stop_at_once(number: int, frame: object = None) -> None:
     """Ends this process without cleaning up."""
     # A signal to all processes of a terminal comes again from the one above, which hands it on.
-    for other in _WORDS:
+    for other in WORDS:
         signal.signal(other, signal.SIG_IGN)
     # Ends the line on which the terminal shows ^C.
     start = "\n" if number == signal.SIGINT and os.isatty(2) else ""
     try:
         if _announce is not None:
             _announce()
-        os.write(2, f"{start}{_WORDS[signal.Signals(number)]}: {stopped_sentence()}\n".encode())
+        os.write(2, f"{start}{WORDS[signal.Signals(number)]}: {stopped_sentence()}\n".encode())
     finally:
         os._exit(128 + number)

@@ -29,11 +29,16 @@ _is_replaceable = False
 _allowed_bytes: int | None = None
 
 
-def die_with_parent() -> None:
-    """Makes this process end when the one that started it does, where the system can do that."""
+def die_with_parent(parent: int | None = None) -> None:
+    """Makes this process end when the one that started it does, where the system can do that.
+
+    Args:
+        parent: Number of the process that started this one, which may have ended before this call. In a container it
+            may be 1. None where the number is unknown.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == 1:
+        if parent is not None and os.getppid() != parent:
             sys.exit(1)
 
 

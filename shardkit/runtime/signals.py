@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
+
+from shardkit.runtime.early_signals import WORDS
 
 
 def heeded(numbers: Iterable[int]) -> tuple[int, ...]:
@@ -63,3 +66,32 @@ def signals_on_pipe(numbers: Iterable[int]) -> Iterator[int]:
             signal.signal(number, handler)
         signal.set_wakeup_fd(before)
         os.close(write_end)
+
+
+@contextmanager
+def answered_in_thread(answer: Callable[[int], None]) -> Iterator[None]:
+    """Calls a function with the number of each SIGINT, SIGTERM and SIGHUP that comes during the block, in a thread.
+
+    A signal that came before the end of the block is answered before the block is left.
+    """
+    numbers = heeded(WORDS)
+
+    def watch(read_end: int) -> None:
+        while received := os.read(read_end, 1):
+            if received[0] in numbers:
+                answer(received[0])
+        os.close(read_end)
+
+    with ExitStack() as stack, signals_on_pipe(numbers) as read_end:
+        watcher = threading.Thread(target=watch, args=(read_end,), daemon=True, name="signals")
+        watcher.start()
+        stack.callback(watcher.join)
+        yield
+
+
+def signal_name(number: int) -> str:
+    """Returns the name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

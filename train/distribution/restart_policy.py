@@ -19,6 +19,8 @@ from shardkit.errors import (
     UnsafeError,
     UsageError,
 )
+from shardkit.runtime.early_signals import WORDS
+from shardkit.runtime.signals import signal_name
 from shardkit.units import format_number
 from train.distribution.cluster import SERVER, WORKER, name_of, task_of
 from train.distribution.exit_codes import EXIT_BUG, PEER_LOST_CODES
@@ -27,8 +29,7 @@ from train.distribution.exit_codes import EXIT_BUG, PEER_LOST_CODES
 FINAL_CODES = frozenset(
     kind.exit_code for kind in (DamageError, UsageError, BadInputError, ConflictError, OutOfSpaceError, UnsafeError)
 )
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STOP_CODES = {128 + number: number for number in STOP_SIGNALS}
+STOP_CODES = {128 + number: number for number in WORDS}
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,14 +233,6 @@ def describe(event: Event, num_servers: int = 0) -> str:
     if event.code < 0:
         return f"{who} was killed by {signal_name(-event.code)} {when}"
     return f"{who} ended with exit code {event.code} {when}"
-
-
-def signal_name(number: int) -> str:
-    """Returns the name of a signal."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _while_stopping(state: State, event: WorkerEnded) -> Action:

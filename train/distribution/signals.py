@@ -8,12 +8,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from shardkit.runtime.signals import heeded, leave_to_pipe, signals_on_pipe
+from shardkit.runtime.early_signals import WORDS
+from shardkit.runtime.signals import answered_in_thread, heeded, leave_to_pipe
 
 # A preempted machine is usually killed half a minute after the signal.
 GRACE_S = 25.0
-
-WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
 
 
 class Stop:
@@ -71,35 +70,24 @@ def end_at_once(describe: Callable[[], str]) -> Iterator[Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield Stop()
         return
-    numbers = heeded(WORDS)
-    stop = Stop(numbers)
+    stop = Stop(heeded(WORDS))
     # Library start-up hides descriptor 2 for a moment; the sentence must reach the user even then.
     stderr = os.dup(2)
-    is_over = threading.Event()
-    with signals_on_pipe(numbers) as read_end:
-        watcher = threading.Thread(target=_watch, args=(read_end, stderr, describe, stop, is_over), daemon=True)
-        watcher.start()
-        try:
-            yield stop
-        finally:
-            is_over.set()
 
-
-def _watch(read_end: int, stderr: int, describe: Callable[[], str], stop: Stop, is_over: threading.Event) -> None:
     def end(number: int) -> None:
         start = "\x1b[?25h\n" if os.isatty(stderr) else ""  # A progress bar hides the cursor.
         os.write(stderr, f"{start}{WORDS[signal.Signals(number)]}: {describe()}\n".encode())
         os._exit(128 + number)
 
+    def answer(number: int) -> None:
+        if not stop.can_wait(number):
+            end(number)
+        timer = threading.Timer(GRACE_S, end, (number,))
+        timer.daemon = True
+        timer.start()
+
     try:
-        while number := os.read(read_end, 1):
-            if number[0] not in WORDS or is_over.is_set():
-                continue
-            if not stop.can_wait(number[0]):
-                end(number[0])
-            timer = threading.Timer(GRACE_S, end, number)
-            timer.daemon = True
-            timer.start()
+        with answered_in_thread(answer):
+            yield stop
     finally:
-        os.close(read_end)
         os.close(stderr)

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from shardkit.errors import StorageError
+from shardkit.runtime.early_signals import WORDS
 from shardkit.runtime.signals import heeded, signals_on_pipe
 from shardkit.storage import files as storage
 from train.distribution.cluster import WORKER, Cluster, Placement, name_of, task_of
@@ -21,7 +22,6 @@ from train.distribution.heartbeat import START_LIMIT_S
 from train.distribution.held import HeldPorts, scratch_folder
 from train.distribution.restart_policy import (
     STOP_CODES,
-    STOP_SIGNALS,
     Event,
     Finish,
     GiveUp,
@@ -35,7 +35,6 @@ from train.distribution.restart_policy import (
     causes_first,
     decide,
 )
-from train.distribution.signals import WORDS
 from train.distribution.worker_processes import Member, WorkerProcesses
 
 RESUME = "--resume"
@@ -49,7 +48,7 @@ _HELD_UP_S = 5.0
 _SETTLE_S = 1.0
 _MAX_LAST_WORDS = 20
 # Whom these end has had no time to say why.
-_FROM_OUTSIDE = (signal.SIGKILL, *STOP_SIGNALS)
+_FROM_OUTSIDE = (signal.SIGKILL, *WORDS)
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,7 +208,7 @@ class _Supervisor:
 
     def _signals(self, timeout_s: float) -> list[int]:
         ready, _, _ = select.select([self._wakeup], [], [], timeout_s)
-        return [number for number in os.read(self._wakeup, 1024) if number in STOP_SIGNALS] if ready else []
+        return [number for number in os.read(self._wakeup, 1024) if number in WORDS] if ready else []
 
     def _finish(self, action: Finish) -> int:
         if action.code == StorageError.exit_code and action.culprit is None:
@@ -257,7 +256,7 @@ def _own_words(
 @contextlib.contextmanager
 def _signals() -> Iterator[int]:
     """Gives a descriptor on which the numbers of signals arrive; they do nothing else while the block runs."""
-    numbers = (*heeded(STOP_SIGNALS), signal.SIGCHLD)
+    numbers = (*heeded(WORDS), signal.SIGCHLD)
     with contextlib.ExitStack() as behind, signals_on_pipe(numbers) as read_end:
         behind.callback(os.close, read_end)
         os.set_blocking(read_end, False)

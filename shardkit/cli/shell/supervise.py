@@ -33,11 +33,10 @@ from shardkit.cli.shell.supervised import (
 from shardkit.conversion.rows.attempts import COMMITTING_FILE, Place, is_suspect, list_attempts, suspect
 from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, StorageError
 from shardkit.runtime.bounded import LATE_SIGNAL, BoundedStep, deadline_error
-from shardkit.runtime.early_signals import stop_at_once_on_signals
+from shardkit.runtime.early_signals import WORDS, stop_at_once_on_signals
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY
-from shardkit.runtime.signals import announce_interrupts
+from shardkit.runtime.signals import announce_interrupts, heeded, signal_name
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Those that compiled code ends with.
 _CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
 _MAX_STARTS = 50
@@ -119,17 +118,17 @@ class _Child:
         sys.stdout.flush()
         sys.stderr.flush()
         # Neither process may meet a signal before its handler is set.
-        self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, WORDS)
+        parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
             os.close(self._read)
-            _live_below(write, run, number, self._blocked)
+            _live_below(write, run, number, self._blocked, parent)
         os.close(write)
 
     def wait(self) -> _End:
         """Waits for the end, hands signals on, and ends a process that hangs."""
-        numbers = [n for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
-        previous = {number: signal.signal(number, self._hand_on) for number in numbers}
+        previous = {number: signal.signal(number, self._hand_on) for number in heeded(WORDS)}
         signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
         hung: Mapping[int, Place] = {}
         late: BoundedStep | None = None
@@ -208,7 +207,7 @@ class _Child:
             os.kill(self._pid, number)
 
 
-def _live_below(channel: int, run: Callable[[], int], number: int, blocked: Set[int]) -> None:
+def _live_below(channel: int, run: Callable[[], int], number: int, blocked: Set[int], parent: int) -> None:
     connect_to_supervisor(channel, is_restarted=number > 1)
     code = 70
     try:
@@ -217,7 +216,7 @@ def _live_below(channel: int, run: Callable[[], int], number: int, blocked: Set[
         from shardkit.runtime.process_limits import die_with_parent, let_replace
 
         announce_interrupts(announce_answer)
-        die_with_parent()
+        die_with_parent(parent)
         let_replace()
         try:
             code = run()
@@ -265,22 +264,14 @@ def _sentence(end: _End) -> str:
         return "the conversion ran out of memory"
     if end.code >= 0:
         return f"the conversion ended with exit code {end.code} before it was done"
-    return f"the conversion ended with {_signal_name(-end.code)}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return f"the conversion ended with {signal_name(-end.code)}"
 
 
 def _say_stopped(number: int, folder: Path | None) -> int:
     # The work folder goes when the version is there.
     may_be_committed = folder is not None and (not folder.exists() or (folder / COMMITTING_FILE).exists())
     state = "It may be committed already" if may_be_committed else "Nothing was committed"
-    word = "interrupted" if number == signal.SIGINT else "terminated"
-    click.echo(f"\n{word}: {state}; run the same command again to go on where it stopped.", err=True)
+    click.echo(f"\n{WORDS[signal.Signals(number)]}: {state}; run the same command again to go on where it stopped.", err=True)
     return 128 + number
 
 
@@ -288,7 +279,7 @@ def _crash_error(end: _End) -> BadInputError:
     return BadInputError(
         "the file cannot be read",
         where=", ".join(end.open_files),
-        why=f"its reader ended with {_signal_name(-end.code)}, as it does of damage, or of too little memory",
+        why=f"its reader ended with {signal_name(-end.code)}, as it does of damage, or of too little memory",
         state="Nothing was committed",
         next_step="Correct the file, leave it out with --exclude GLOB, or allow more with --max-memory",
     )
