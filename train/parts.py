@@ -11,7 +11,7 @@ from shardkit.errors import UsageError
 from shardkit.storage import files as storage
 from shardkit.storage.options import without_values
 from train.models.model_inputs import ModelBundle
-from train.models.model_recipe import make_recipe
+from train.models.model_recipe import ModelRecipe, hash_model_file
 from train.models.user_model import model_path
 from train.models.vocabulary import count_values
 from train.optimization.objectives import Objective, objective_for
@@ -73,6 +73,20 @@ def make_record(
 ) -> RunRecord:
     """Returns the record of a run for its folder."""
     dataset = request.dataset
+    model_file = model_path(request.model) if ":" in request.model else None
+    recipe = ModelRecipe(
+        features=bundle.features if model_file is None else request.features,
+        label_feature=request.label_feature,
+        columns=bundle.columns,
+        vocabulary=bundle.vocabulary,
+        statistics=(
+            {}
+            if bundle.columns or bundle.vocabulary is not None
+            else dict(dataset.manifest.split(request.splits.train).statistics)
+        ),
+        model_file=None if model_file is None else str(model_file),
+        model_sha256=None if model_file is None else hash_model_file(model_file),
+    )
     return RunRecord(
         dataset=storage.redact(dataset.url),
         version=dataset.version,
@@ -95,14 +109,7 @@ def make_record(
         sync_every=plan.sync_every,
         bucket_boundaries=bucket_boundaries,
         tool_versions={name: version(name) for name in _TOOLS},
-        recipe=make_recipe(
-            request.features if ":" in request.model else bundle.features,
-            request.label_feature,
-            bundle.columns,
-            bundle.vocabulary,
-            dataset.manifest.split(request.splits.train).statistics,
-            model_path(request.model) if ":" in request.model else None,
-        ),
+        recipe=recipe,
         options=without_passwords(request.options),
     )
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardkit.conversion.engines import ENGINES, EngineFacts
+from shardkit.conversion.engines import ENGINES, EngineFacts, Limit
 from shardkit.forecast.estimate import carries_bytes, disk_holds, forecast, is_one_machine, most_datasets, part_of
 from shardkit.forecast.limits import GETS_PER_S, GROUP, MANIFEST, OBJECT, PUTS_PER_S, RECORD, SHARDS
 from shardkit.forecast.values import Finding, Forecast, Setting, Workload
@@ -28,19 +28,16 @@ class _Check(NamedTuple):
     Attributes:
         is_fatal: Whether it cannot be passed.
         what: What goes wrong.
-        needed, limit: The figure and the limit.
-        source: Where the limit stands.
-        show: How both are written.
-        unit: What they are, where that is no size.
+        needed: The figure.
+        show: How the figure and the limit are written.
         ways: Settings to try, best first; several datasets come last in any case.
     """
 
     is_fatal: bool
     what: str
     needed: int
-    limit: int
-    source: str
-    show: Callable[[int], str]
+    limit: Limit
+    show: Callable[[int], str] = format_size
     ways: tuple[tuple[str, Setting], ...] = ()
 
 
@@ -67,7 +64,7 @@ def clear(workload: Workload, setting: Setting) -> tuple[Setting, Forecast]:
 
 
 def _is_passed(check: _Check) -> bool:
-    return check.needed > check.limit
+    return check.needed > check.limit.value
 
 
 def _checks(workload: Workload, setting: Setting, cost: Forecast) -> Iterator[_Check]:
@@ -98,32 +95,29 @@ def _reach_checks(setting: Setting, engine: EngineFacts) -> Iterator[_Check]:
             True,
             f"the {name} is out of the reach of the workers",
             1,
-            0,
-            f"{why}, so convert refuses it",
+            Limit(0, f"{why}, so convert refuses it"),
             lambda n: "a folder of this machine" if n else "",
             ((step, candidate),),
         )
 
 
 def _input_checks(workload: Workload, setting: Setting) -> Iterator[_Check]:
-    yield _Check(True, "one record is too large", workload.max_record_bytes, RECORD.value, RECORD.source, format_size)
-    larger_rows = _round_up(workload.max_row_bytes, MiB)
+    yield _Check(True, "one record is too large", workload.max_record_bytes, RECORD)
+    row_bytes = _round_up(workload.max_row_bytes, MiB)
+    larger = msgspec.structs.replace(setting, max_row_bytes=row_bytes)
     yield _Check(
         True,
         "rows of the inputs are too large",
         workload.max_row_bytes,
-        setting.max_row_bytes,
-        "--max-record-size: convert refuses larger rows",
-        format_size,
-        ((f"--max-record-size {larger_rows // MiB}MiB", msgspec.structs.replace(setting, max_row_bytes=larger_rows)),),
+        Limit(setting.max_row_bytes, "--max-record-size: convert refuses larger rows"),
+        ways=((f"--max-record-size {row_bytes // MiB}MiB", larger),),
     )
     most = most_datasets(workload)
     yield _Check(
         True,
         "the inputs cannot be cut into so many datasets",
         setting.num_datasets,
-        most,
-        f"the inputs: {_why_not_more(workload)}",
+        Limit(most, f"the inputs: {_why_not_more(workload)}"),
         lambda n: format_number(n, "dataset"),
         ((f"--datasets {most}", msgspec.structs.replace(setting, num_datasets=most)),),
     )
@@ -134,27 +128,21 @@ def _format_checks(workload: Workload, setting: Setting, cost: Forecast) -> Iter
         True,
         "shards of that size would be too many for one dataset",
         _wanted_shards(part_of(workload, setting.num_datasets), setting),
-        SHARDS.value,
-        SHARDS.source,
+        SHARDS,
         lambda n: format_number(n, "shard"),
         tuple(_fewer_shards(workload, setting, cost)),
     )
-    yield _Check(
-        True, "the manifest lists too many input files", cost.manifest_list_bytes, MANIFEST.value, MANIFEST.source,
-        format_size,
-    )  # fmt: skip
+    yield _Check(True, "the manifest lists too many input files", cost.manifest_list_bytes, MANIFEST)
     yield _Check(
         False,
         "groups of the shuffle are larger than they should be (inputs in random order can do with --no-shuffle)",
         cost.max_group_bytes,
-        GROUP.value,
-        GROUP.source,
-        format_size,
+        GROUP,
     )
 
 
 def _memory_checks(setting: Setting, cost: Forecast, engine: EngineFacts) -> Iterator[_Check]:
-    memory = setting.worker_memory_bytes
+    memory = Limit(setting.worker_memory_bytes, "--worker-memory")
     parts = [
         ("a worker needs more memory than it has", cost.worker_bytes),
         ("the worker that lays out and commits needs more memory than it has", cost.gather_bytes),
@@ -164,44 +152,31 @@ def _memory_checks(setting: Setting, cost: Forecast, engine: EngineFacts) -> Ite
     if engine.holds_key:
         parts.append(("the values of one key do not fit into a worker's memory", cost.key_bytes))
     for what, needed in parts:
-        yield _Check(True, what, needed, memory, "--worker-memory", format_size, tuple(_more_memory(setting, needed)))
+        yield _Check(True, what, needed, memory, ways=tuple(_more_memory(setting, needed)))
 
 
 def _engine_checks(setting: Setting, cost: Forecast, engine: EngineFacts) -> Iterator[_Check]:
-    yield _Check(
-        True,
-        "the values of one key are too large",
-        cost.key_bytes,
-        engine.key.value,
-        engine.key.source,
-        format_size,
-    )
+    yield _Check(True, "the values of one key are too large", cost.key_bytes, engine.key)
     if engine.request is not None:
-        yield _Check(
-            True, "the job has too many input splits to be submitted", cost.request_bytes, engine.request.value,
-            engine.request.source, format_size,
-        )  # fmt: skip
+        what = "the job has too many input splits to be submitted"
+        yield _Check(True, what, cost.request_bytes, engine.request)
     if engine.workers is not None:
         fewer = msgspec.structs.replace(setting, num_workers=engine.workers.value)
         yield _Check(
             True,
             "there are too many workers",
             setting.num_workers,
-            engine.workers.value,
-            engine.workers.source,
+            engine.workers,
             lambda n: format_number(n, "worker"),
             ((f"--workers {engine.workers.value}", fewer),),
         )
-    disk = engine.disk.value if setting.disk_bytes is None and engine.disk is not None else setting.disk_bytes
+    disk = engine.disk if setting.disk_bytes is None else Limit(setting.disk_bytes, "--disk")
     if disk is not None:
-        source = engine.disk.source if setting.disk_bytes is None and engine.disk is not None else "--disk"
         more = _round_up(int(cost.disk_bytes * _SLACK), GiB)
         larger = msgspec.structs.replace(setting, disk_bytes=more)
         ways = ((f"--disk {more // GiB}GiB", larger),) if more <= _MOST_DISK else ()
         whose = "the disk is" if is_one_machine(setting) else "the disk of a worker is"
-        yield _Check(
-            True, f"{whose} too small for {disk_holds(setting)}", cost.disk_bytes, disk, source, format_size, ways
-        )
+        yield _Check(True, f"{whose} too small for {disk_holds(setting)}", cost.disk_bytes, disk, ways=ways)
 
 
 def _store_checks(setting: Setting, cost: Forecast) -> Iterator[_Check]:
@@ -210,25 +185,15 @@ def _store_checks(setting: Setting, cost: Forecast) -> Iterator[_Check]:
     if cost.shard_bytes > OBJECT.value:
         smaller = msgspec.structs.replace(setting, shard_bytes=OBJECT.value // 2, num_shards=None)
         ways: tuple[tuple[str, Setting], ...] = ((f"--shard-size {OBJECT.value // 2 // GiB}GiB", smaller),)
-        yield _Check(
-            True,
-            "a shard is too large for the store",
-            cost.shard_bytes,
-            OBJECT.value,
-            OBJECT.source,
-            format_size,
-            ways,
-        )
+        yield _Check(True, "a shard is too large for the store", cost.shard_bytes, OBJECT, ways=ways)
     # Elsewhere the spool lies on a disk, shared or not.
     in_store = cost.num_spool_requests if carries_bytes(setting) else 0
     for what, number, rate in (
         ("putting the shards takes long at the rate that the store takes", cost.num_put_requests, PUTS_PER_S),
         ("reading the spool takes long at the rate that the store takes", in_store, GETS_PER_S),
     ):
-        yield _Check(
-            False, what, number, _MOST_REQUESTS_S * rate.value, f"a day at most; {rate.source}",
-            functools.partial(_requests, rate.value),
-        )  # fmt: skip
+        limit = Limit(_MOST_REQUESTS_S * rate.value, f"a day at most; {rate.source}")
+        yield _Check(False, what, number, limit, functools.partial(_requests, rate.value))
 
 
 def _requests(per_s: int, number: int) -> str:
@@ -279,15 +244,15 @@ def _finding(workload: Workload, setting: Setting, check: _Check) -> Finding:
         return any(c.what == check.what and _is_passed(c) for c in _checks(workload, candidate, cost))
 
     show = check.show
-    if show(check.needed) == show(check.limit):
+    if show(check.needed) == show(check.limit.value):
         show = _in_bytes
     step, chosen = _way_out(workload, setting, check, remains)
     return Finding(
         is_fatal=check.is_fatal,
         what=check.what,
         needed=show(check.needed),
-        limit=show(check.limit),
-        source=check.source,
+        limit=show(check.limit.value),
+        source=check.limit.source,
         next_step=step,
         setting=chosen,
     )
@@ -302,7 +267,7 @@ def _way_out(
     workload: Workload, setting: Setting, check: _Check, remains: Callable[[Setting], bool]
 ) -> tuple[str, Setting]:
     """Returns the first way that does away with a limit; several datasets do where one setting alone does not."""
-    if check.source == RECORD.source:
+    if check.limit == RECORD:
         return "Leave such rows out, or cut them into several", setting
     for step, candidate in check.ways:
         if not remains(candidate):
@@ -310,7 +275,8 @@ def _way_out(
     # Parts of less than a MiB are of no use, unless the files are as small as that.
     most = min(most_datasets(workload), max(1, workload.num_framed_bytes // MiB, workload.num_files))
     for step, base in (("", setting), *check.ways):
-        least = max(setting.num_datasets + 1, -(-int(setting.num_datasets * check.needed * _SLACK) // check.limit))
+        needed = int(setting.num_datasets * check.needed * _SLACK)
+        least = max(setting.num_datasets + 1, -(-needed // check.limit.value))
         for number in _doubled(least, most):
             candidate = msgspec.structs.replace(base, num_datasets=number)
             if not remains(candidate):

@@ -85,11 +85,7 @@ def has_length(feature: Feature) -> bool:
 
 
 def check_too_long(found: SplitBuckets, buckets: LengthBuckets) -> None:
-    """Checks that every example is in a bucket where that is asked for.
-
-    Raises:
-        UsageError: If not.
-    """
+    """Checks that every example is in a bucket where that is asked for, or raises `UsageError`."""
     if found.num_too_long and buckets.too_long == "error":
         num_examples = found.num_too_long + sum(found.num_examples)
         raise UsageError(

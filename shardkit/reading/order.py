@@ -210,11 +210,7 @@ def check_counts(**counts: object) -> None:
 
 
 def check_turn(turn: int, num_turns: int) -> None:
-    """Checks that there is such a turn.
-
-    Raises:
-        UsageError: If there is not.
-    """
+    """Checks that there is such a turn, or raises `UsageError`."""
     check_counts(turn=turn)
     if turn >= num_turns:
         raise UsageError(

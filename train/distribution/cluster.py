@@ -236,11 +236,7 @@ def cluster_of_tf_config(text: str | None) -> Cluster | None:
 
 
 def check_addresses(addresses: Sequence[str], where: str) -> None:
-    """Checks that addresses are complete and different.
-
-    Raises:
-        UsageError: If they are not.
-    """
+    """Checks that addresses are complete and different, or raises `UsageError`."""
     for address in addresses:
         parse_address(address, where)
     if len(set(addresses)) < len(addresses):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,38 +37,6 @@ class ModelRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     statistics: dict[str, FeatureStatistics] = {}
     model_file: str | None = None
     model_sha256: str | None = None
-
-
-def make_recipe(
-    features: Features,
-    label_feature: Feature,
-    columns: TabularColumns | None,
-    vocabulary: tuple[Value, ...] | None,
-    statistics: Mapping[str, FeatureStatistics],
-    model_file: Path | None,
-) -> ModelRecipe:
-    """Returns the recipe of a model bundle.
-
-    Args:
-        features: Those that the model reads, or was offered.
-        label_feature: The label.
-        columns: Of a tabular model.
-        vocabulary: Of a model of tokens.
-        statistics: Of the train split.
-        model_file: File with the user's function.
-
-    Raises:
-        UsageError: If the model's file cannot be read.
-    """
-    return ModelRecipe(
-        features=features,
-        label_feature=label_feature,
-        columns=columns,
-        vocabulary=vocabulary,
-        statistics={} if columns or vocabulary is not None else dict(statistics),
-        model_file=str(model_file) if model_file else None,
-        model_sha256=hash_model_file(model_file) if model_file else None,
-    )
 
 
 def recorded(part: Part | None) -> Part:

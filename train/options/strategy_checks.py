@@ -83,11 +83,7 @@ def can_sync(options: TrainOptions, num_replicas: int, num_workers: int) -> bool
 
 
 def check_async(options: TrainOptions, num_servers: int) -> None:
-    """Checks that options go with parameter servers, or with none.
-
-    Raises:
-        UsageError: If they do not.
-    """
+    """Checks that options go with parameter servers, or with none, or raises `UsageError`."""
     if not num_servers:
         if options.strategy == "parameter-server":
             raise UsageError(

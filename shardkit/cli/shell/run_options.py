@@ -60,11 +60,7 @@ def model_options(*, is_argument: bool = False) -> Decorator:
 
 
 def check_trainer() -> None:
-    """Checks that the packages of the extra `train` are there.
-
-    Raises:
-        UsageError: If one is not.
-    """
+    """Checks that the packages of the extra `train` are there, or raises `UsageError`."""
     check_own_package("train")
     for package in ("tensorflow", "keras"):
         if importlib.util.find_spec(package) is None:

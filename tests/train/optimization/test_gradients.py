@@ -16,7 +16,7 @@ from shardkit.errors import UsageError
 from tests.support.paths import ROOT
 from train.models.batch import Batch
 from train.optimization.gradients import add_gradients, clip_gradients, split_batch
-from train.optimization.memory import MemoryPlan, plan_memory
+from train.optimization.memory import configure_memory
 from train.optimization.precision import SMALLEST_SCALE, LossScale, note_on_outputs, set_precision
 from train.optimization.updater import WeightAverages
 
@@ -226,9 +226,24 @@ def test_a_last_layer_of_low_precision_is_pointed_out() -> None:
     assert note_on_outputs(high, "bfloat16") is None
 
 
-def test_memory_is_limited_where_there_is_a_gpu() -> None:
-    assert plan_memory(0, None) == ()
-    assert plan_memory(2, None) == (MemoryPlan(0, None), MemoryPlan(1, None))
-    assert plan_memory(2, 4096) == (MemoryPlan(0, 4096), MemoryPlan(1, 4096))
+def test_memory_is_set_alike_on_all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    grown: list[str] = []
+    limits: list[tuple[str, int]] = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["first", "second"])
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, grows: grown.append(gpu))
+    monkeypatch.setattr(
+        tf.config,
+        "set_logical_device_configuration",
+        lambda gpu, parts: limits.extend((gpu, part.memory_limit) for part in parts),
+    )
+    configure_memory(None)
+    assert (grown, limits) == (["first", "second"], [])
+    configure_memory(4096)
+    assert limits == [("first", 4096), ("second", 4096)]
+
+
+def test_memory_is_limited_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    configure_memory(None)
     with pytest.raises(UsageError, match="--memory-limit is for GPUs"):
-        plan_memory(0, 4096)
+        configure_memory(4096)
