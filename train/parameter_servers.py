@@ -87,15 +87,13 @@ def answer_for_batches(request: Request, shared: Shared | None, progress: Progre
         return explained(request.dataset, split, features)
 
     def train(step: int) -> Iterable[Batch]:
-        return material.source.input.training(plan.position(step))
+        return material.input.training(plan.position(step))
 
     splits = request.splits
     answer(TRAINING, UnitSource(train, lambda: explain(splits.train), progress.at))
     if splits.validation is not None:
         split = splits.validation
-        answer(
-            VALIDATION, UnitSource(lambda step: material.source.input.validation(step) or (), lambda: explain(split))
-        )
+        answer(VALIDATION, UnitSource(lambda step: material.input.validation(step) or (), lambda: explain(split)))
 
 
 def dismiss(cluster: Cluster) -> NoReturn:

@@ -20,7 +20,7 @@ from train.distribution.rendezvous import meet
 from train.distribution.signals import Stop
 from train.input.reading_errors import explained
 from train.loop.epoch_loop import EpochLoop, Hooks, LoopParts
-from train.loop.nonfinite import Batches, Search, not_a_number, weights_not_finite
+from train.loop.nonfinite import Batches, not_a_number, weights_not_finite
 from train.loop.step_loop import StepLoop
 from train.models.user_model import call_user_code, model_path
 from train.optimization.communication import measure_all_reduce_s
@@ -221,8 +221,12 @@ class Training(Hooks):
         self._keep_best(is_new=True)
 
     def not_a_number(self, num_steps: int) -> UsageError:
-        search = search_of(self._setup, self._cluster)
-        return not_a_number(self._batches, num_steps, search, self._agree.any, self._checkpoints.last_step)
+        num_around = 0
+        if self._cluster.num_servers:
+            # Any step that was under way on any worker may have made the loss no number.
+            num_workers = self._cluster.num_commanded
+            num_around = 2 * NUM_PENDING * num_workers * steps_a_unit(self._setup.plan.steps_per_epoch, num_workers)
+        return not_a_number(self._batches, num_steps, num_around, self._agree.any, self._checkpoints.last_step)
 
     def check_weights(self, num_steps: int) -> None:
         found = find_not_finite(self._setup.bundle.model.trainable_variables)
@@ -260,16 +264,6 @@ def check_is_left(step: int, plan: TrainPlan, folder: RunFolder) -> None:
             why=f"{format_number(plan.num_epochs, 'epoch')} in all {was} asked for",
             next_step="Use as many --epochs or more, or another --output",
         )
-
-
-def search_of(setup: Setup, cluster: Cluster) -> Search:
-    """Returns where to look for inputs that are no numbers, once the loss is none."""
-    plan = setup.plan
-    if not cluster.num_servers:
-        return Search()
-    # Any step that was under way on any worker may have made the loss no number.
-    num_around = 2 * NUM_PENDING * cluster.num_commanded * steps_a_unit(plan.steps_per_epoch, cluster.num_commanded)
-    return Search(num_around, num_around)
 
 
 def weights_to_evaluate(setup: Setup) -> Callable[[], AbstractContextManager[None]]:

@@ -67,11 +67,19 @@ class Setup(NamedTuple):
 
 
 class Material(NamedTuple):
-    """What a worker learns from: the label, the model with its features, and the batches."""
+    """What a worker learns from.
+
+    Attributes:
+        label: What is predicted.
+        bundle: The model with its features.
+        input: Gives the batches.
+        buckets: Of the train split; None where batches hold examples of any length.
+    """
 
     label: LabelSpec
     bundle: ModelBundle
-    source: Source
+    input: BatchInput
+    buckets: SplitBuckets | None = None
 
 
 def set_up(
@@ -93,18 +101,17 @@ def set_up(
     schedule = plan_schedule(options.schedule, options.learning_rate, plan.num_steps, options.warmup_steps)
     # Workers that step on their own hold separate variables, which the strategy does not know.
     owner = devices.strategy if plan.sync_every is None else tf.distribute.get_strategy()
-    label, bundle, source = set_up_input(request, plan, devices.worker_index, owner)
+    label, bundle, batches, buckets = set_up_input(request, plan, devices.worker_index, owner)
     with owner.scope():
         if is_user_model(request.model):
-            notes = check_model(bundle, request.model, source.input.spec.inputs, label)
+            notes = check_model(bundle, request.model, batches.spec.inputs, label)
             bundle = bundle._replace(notes=(*bundle.notes, *notes))
         updater = Updater(make_optimizer(options, schedule), bundle.model.trainable_variables, options, plan.num_steps)
     objective, local = make_objective(request, label), None
     if plan.sync_every is not None:
         check_one_replica(devices.num_replicas, devices.num_workers)
         local = LocalSteps(devices, bundle.model, updater, objective.layout.num_sums)
-    buckets = source.buckets
-    return Setup(request, devices, plan, label, bundle, objective, updater, source.input, schedule, local, buckets)
+    return Setup(request, devices, plan, label, bundle, objective, updater, batches, schedule, local, buckets)
 
 
 def set_up_input(request: Request, plan: TrainPlan, worker_index: int, owner: tf.distribute.Strategy) -> Material:
@@ -120,11 +127,9 @@ def set_up_input(request: Request, plan: TrainPlan, worker_index: int, owner: tf
         label = make_label(request)
         settings = ModelSettings(request.model, label, request.image_size, owner)
         bundle = load_builder(request.model).make_bundle(settings, request.dataset, split, request.features)
-        preparation = Preparation(bundle, label, request.label_feature, request.image_size)
         reads_images = bool(bundle.images) or model_kind(request.model).reads_images
         check_image_size(request.options.image_size, request.model, reads_images=reads_images)
-        source = make_input(request, worker_index, plan, bundle, preparation)
-    return Material(label, bundle._replace(notes=(*bundle.notes, *filter(None, [source.note]))), source)
+        return _with_batches(request, plan, worker_index, label, bundle)
 
 
 def make_steps(setup: Setup) -> Steps:
@@ -162,36 +167,21 @@ def _backward(setup: Setup) -> ComputeGradients:
     )
 
 
-class Source(NamedTuple):
-    """What reads the batches of a worker.
-
-    Attributes:
-        input: Gives them.
-        note: What the user should know.
-        buckets: Of the train split; None where batches hold examples of any length.
-    """
-
-    input: BatchInput
-    note: str | None = None
-    buckets: SplitBuckets | None = None
-
-
-def make_input(
-    request: Request, worker_index: int, plan: TrainPlan, bundle: ModelBundle, preparation: Preparation
-) -> Source:
-    """Returns the source of this worker's batches.
-
-    Raises:
-        UsageError: If the examples cannot be kept where they are wanted.
-    """
+def _with_batches(
+    request: Request, plan: TrainPlan, worker_index: int, label: LabelSpec, bundle: ModelBundle
+) -> Material:
     options = request.options
+    preparation = Preparation(bundle, label, request.label_feature, request.image_size)
     assigned = Assignment(request.splits, plan, worker_index, options.seed)
     if options.reader == "tfdata":
-        return Source(TfdataInput(request.dataset, preparation, assigned))
+        return Material(label, bundle, TfdataInput(request.dataset, preparation, assigned))
     opened = Splits(request.dataset)
     note = keep_examples(opened, request.split_names, options.cache, options.workers_per_host or 1)
     buckets = {} if options.length_buckets is None else assign_length_buckets(request, bundle, opened)
-    return Source(ReaderInput(opened, preparation, assigned, buckets), note, buckets.get(request.splits.train))
+    if note is not None:
+        bundle = bundle._replace(notes=(*bundle.notes, note))
+    batches = ReaderInput(opened, preparation, assigned, buckets)
+    return Material(label, bundle, batches, buckets.get(request.splits.train))
 
 
 def assign_length_buckets(request: Request, bundle: ModelBundle, opened: Splits) -> dict[str, SplitBuckets]:

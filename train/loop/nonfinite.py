@@ -80,32 +80,21 @@ def first_bad(looked_at: Iterable[tuple[int, list[Finding]]]) -> BadBatch | None
     return next((BadBatch(step + 1, findings) for step, findings in found), None)
 
 
-class Search(NamedTuple):
-    """Where inputs that are no numbers are looked for, beside the batches since all workers last met.
-
-    Attributes:
-        num_before: Batches up to the last one that was taken.
-        num_after: Batches behind it, which others took at the same time.
-    """
-
-    num_before: int = 1
-    num_after: int = 0
-
-
 def not_a_number(
-    batches: Batches, num_steps: int, search: Search, is_any: Callable[[bool], bool], last_step: int | None
+    batches: Batches, num_steps: int, num_around: int, is_any: Callable[[bool], bool], last_step: int | None
 ) -> UsageError:
     """Returns the error for a loss that was no number in the last of so many steps; reads its batch again.
 
     Args:
         batches: Of this worker.
         num_steps: Completed ones.
-        search: Where to look.
+        num_around: Batches before and after it that other workers took at the same time; those since all workers last
+            met are looked at in any case.
         is_any: Returns whether something is so on one of the workers, which all ask.
         last_step: After which there is a checkpoint; None without one.
     """
     plan = batches.plan
-    around = _around(plan, search, num_steps)
+    around = _around(plan, num_steps, num_around)
     looked_at = list(batches.look_at(around))
     bad = first_bad(looked_at)
     is_elsewhere = is_any(bad is not None) and bad is None
@@ -128,13 +117,13 @@ def not_a_number(
     )
 
 
-def _around(plan: TrainPlan, search: Search, num_steps: int) -> range:
+def _around(plan: TrainPlan, num_steps: int, num_around: int) -> range:
     """Returns the steps, counted from 0, whose batches may have made the loss of the last of so many steps."""
     begin = (num_steps - 1) // plan.steps_per_epoch * plan.steps_per_epoch
-    first = max(begin, num_steps - search.num_before)
+    first = max(begin, num_steps - max(1, num_around))
     while first > begin and not plan.is_sync_due(first):
         first -= 1
-    return range(first, min(begin + plan.steps_per_epoch, num_steps + search.num_after))
+    return range(first, min(begin + plan.steps_per_epoch, num_steps + num_around))
 
 
 def _named(plan: TrainPlan, steps: range) -> str:

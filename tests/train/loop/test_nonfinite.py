@@ -16,7 +16,7 @@ import tensorflow as tf
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
 from tests.support.training.inprocess import Recorder, train
-from train.loop.nonfinite import Batches, Search, explain, look_at, not_a_number, weights_not_finite
+from train.loop.nonfinite import Batches, explain, look_at, not_a_number, weights_not_finite
 from train.models.batch import Batch
 from train.options.config import TrainOptions
 from train.reporting.metric_sums import zero_sums
@@ -154,7 +154,7 @@ def test_where_several_batches_may_be_the_reason_all_of_them_are_named(write, se
     batches = islice(setup.input.training(setup.plan.position(0)), 10)
     (largest,) = (i for i, batch in enumerate(batches) if look_at(batch)[0].largest == 50.0)
     own = Batches(setup.request, setup.plan, setup.input, 0)
-    error = not_a_number(own, min(largest + 2, 10), Search(4, 2), bool, None)
+    error = not_a_number(own, min(largest + 2, 10), 4, bool, None)
     found = re.search(r"one of the batches (\d+) to (\d+) of 10 of epoch 1: all inputs in these batches", str(error))
     assert found is not None, str(error)
     first, last = map(int, found.groups())
@@ -176,7 +176,7 @@ def test_workers_that_average_look_back_to_where_they_last_met(write, settings) 
     plan = msgspec.structs.replace(setup.plan, sync_every=8)
     for step, batches in ((12, "1 to 12"), (23, "13 to 23"), (35, "1 to 12")):
         assert plan.is_sync_due(step)
-        error = not_a_number(Batches(setup.request, plan, setup.input, 0), step, Search(), bool, None)
+        error = not_a_number(Batches(setup.request, plan, setup.input, 0), step, 0, bool, None)
         assert f"one of the batches {batches} of 23" in str(error)
 
 
