@@ -7,14 +7,7 @@ from typing import Any
 import click
 
 from shardkit.cli.shell.command import ExampleCommand, print_document
-from shardkit.cli.shell.run_options import (
-    check_trainer,
-    load_trained_model,
-    model_options,
-    open_split,
-    split_option,
-    version_option,
-)
+from shardkit.cli.shell.run_options import check_trainer, load_trained_model, model_options, open_split
 
 
 @click.command(
@@ -27,10 +20,7 @@ from shardkit.cli.shell.run_options import (
     """,
 )
 @click.argument("dataset")
-@model_options()
-@version_option()
-@split_option()
-@click.option("--global-batch-size", type=click.IntRange(min=1), help="Examples at a time; as in training.")
+@model_options(reads_dataset=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the metrics as one JSON document.")
 def command(
     dataset: str,

@@ -22,7 +22,7 @@ from shardkit.cli.shell.run_options import check_trainer, model_options
 )
 @click.argument("run", metavar="RUN_FOLDER")
 @click.argument("target", metavar="DIR")
-@model_options(is_argument=True)
+@model_options(reads_dataset=False)
 @click.option(
     "--dataset",
     metavar="DATASET",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.command import ExampleCommand, print_document
 from shardkit.cli.shell.option_types import FiniteRange, SizeType
 from shardkit.cli.shell.request_options import INPUT_OPTIONS, click_options, headings_of
 from shardkit.conversion.engines import ENGINES, WORKER_MEMORY_BYTES, EngineFacts
@@ -135,9 +135,7 @@ def command(
     setting = _setting(request, typed)
     workload = _measured(inputs, typed) if input_size is None else _imagined(input_size, request.splits, typed)
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.format(msgspec.json.encode(make_document(workload, setting)), indent=2))
+        print_document(make_document(workload, setting))
     else:
         print_forecast(workload, setting)
     if describe_limits(workload, setting):

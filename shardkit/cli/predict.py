@@ -9,14 +9,7 @@ import click
 
 from shardkit.cli.shell.command import ExampleCommand
 from shardkit.cli.shell.option_types import split_names
-from shardkit.cli.shell.run_options import (
-    check_trainer,
-    load_trained_model,
-    model_options,
-    open_split,
-    split_option,
-    version_option,
-)
+from shardkit.cli.shell.run_options import check_trainer, load_trained_model, model_options, open_split
 
 if TYPE_CHECKING:
     from shardkit.features import Features
@@ -35,11 +28,8 @@ FILE_ENDINGS = (".parquet", ".csv", ".jsonl")
 )
 @click.argument("dataset")
 @click.argument("output")
-@model_options()
-@version_option()
-@split_option()
+@model_options(reads_dataset=True)
 @click.option("--keep", metavar="A,B,...", help="Features that are copied beside the predictions.")
-@click.option("--global-batch-size", type=click.IntRange(min=1), help="Examples at a time; as in training.")
 def command(
     dataset: str,
     output: str,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,7 @@ from shardkit.cli.export import export_place
 from shardkit.cli.shell.command import ExampleCommand
 from shardkit.cli.shell.option_files import settings_options
 from shardkit.cli.shell.request_options import click_option, headings_of
-from shardkit.cli.shell.run_options import check_own_package
-from shardkit.errors import missing_extra
+from shardkit.cli.shell.run_options import check_own_package, check_trainer
 from shardkit.options import OptionField, options_of
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     FILE.py:function is called as function(features, statistics, label_spec) and returns a Keras 3 model whose inputs
     have the names of features.
     """
-    _check_packages()
+    check_trainer("tensorboard")
     from train.distribution.cluster import cluster_from_environment
     from train.distribution.launch import plan_launch
     from train.distribution.signals import end_at_once
@@ -159,13 +157,6 @@ def _supervise(orders: Orders, request: Request, folder: RunFolder) -> int:
         plan = make_plan(request, num_workers, num_workers, None if record is None else record.shared)
         orders = msgspec.structs.replace(orders, worker_counts=worker_counts(plan))
     return supervise(orders, say, folder.describe_stop, folder.has_checkpoint)
-
-
-def _check_packages() -> None:
-    check_own_package("train")
-    for package in ("tensorflow", "keras", "tensorboard"):
-        if importlib.util.find_spec(package) is None:
-            raise missing_extra("train", package)
 
 
 def request_of(options: TrainOptions, folder: RunFolder | None) -> Request:

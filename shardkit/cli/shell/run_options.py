@@ -19,50 +19,52 @@ if TYPE_CHECKING:
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def model_options(*, is_argument: bool = False) -> Decorator:
-    """Returns a decorator that adds the options which choose a trained model.
+_OF_A_MODEL: tuple[Decorator, ...] = (
+    click.option(
+        "--at",
+        default="newest",
+        show_default=True,
+        metavar="newest|best|STEP",
+        help="Which checkpoint: the newest, that of the best epoch by the run's --monitor, or that of a step.",
+    ),
+    click.option(
+        "--model", metavar="FILE.py:function", help="Where the file of a model of one's own is now, if it was moved."
+    ),
+)
+_WITH_A_DATASET: tuple[Decorator, ...] = (
+    click.option(
+        "--checkpoint",
+        "run",
+        required=True,
+        metavar="RUN_FOLDER",
+        help="The --output of the shardkit train that made the model.",
+    ),
+    *_OF_A_MODEL,
+    click.option("--version", type=click.IntRange(min=1), help="An older version of DATASET; the newest if not given."),
+    click.option(
+        "--split",
+        metavar="NAME",
+        help="If not given, test if there is one, else that which the run validated on, or that kind.",
+    ),
+    click.option("--global-batch-size", type=click.IntRange(min=1), help="Examples at a time; as in training."),
+)
 
-    Args:
-        is_argument: Whether the folder of the run is an argument of the command already.
-    """
-    options = [
-        click.option(
-            "--at",
-            default="newest",
-            show_default=True,
-            metavar="newest|best|STEP",
-            help="Which checkpoint: the newest, that of the best epoch by the run's --monitor, or that of a step.",
-        ),
-        click.option(
-            "--model",
-            metavar="FILE.py:function",
-            help="Where the file of a model of one's own is now, if it was moved.",
-        ),
-    ]
-    if not is_argument:
-        options.insert(
-            0,
-            click.option(
-                "--checkpoint",
-                "run",
-                required=True,
-                metavar="RUN_FOLDER",
-                help="The --output of the shardkit train that made the model.",
-            ),
-        )
+
+def model_options(*, reads_dataset: bool) -> Decorator:
+    """Returns a decorator that adds the options which choose a trained model, and the examples that it is to read."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
+        for option in reversed(_WITH_A_DATASET if reads_dataset else _OF_A_MODEL):
             function = option(function)
         return function
 
     return decorate
 
 
-def check_trainer() -> None:
-    """Checks that the packages of the extra `train` are there, or raises `UsageError`."""
+def check_trainer(*others: str) -> None:
+    """Checks that TensorFlow, Keras and other packages of the extra `train` are there, or raises `UsageError`."""
     check_own_package("train")
-    for package in ("tensorflow", "keras"):
+    for package in ("tensorflow", "keras", *others):
         if importlib.util.find_spec(package) is None:
             raise missing_extra("train", package)
 
@@ -88,22 +90,6 @@ def load_trained_model(run: str, at: str, model: str | None) -> RestoredModel:
     for note in restored.notes:
         reporter.note(note)
     return restored
-
-
-def version_option() -> Decorator:
-    """Returns a decorator that adds the option which names a version of the dataset."""
-    return click.option(
-        "--version", type=click.IntRange(min=1), help="An older version of DATASET; the newest if not given."
-    )
-
-
-def split_option() -> Decorator:
-    """Returns a decorator that adds the option which names the split that is read."""
-    return click.option(
-        "--split",
-        metavar="NAME",
-        help="If not given, test if there is one, else that which the run validated on, or that kind.",
-    )
 
 
 def open_split(dataset: str, split: str | None, run: str, version: int | None = None) -> tuple[Splits, str]:
