@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +10,7 @@ import click
 
 from shardkit.cli.shell.command import ExampleCommand, print_document
 from shardkit.cli.shell.option_types import FiniteRange, split_names
+from shardkit.cli.shell.reading_bar import status_line
 
 if TYPE_CHECKING:
     from shardkit.bench.run import Baseline
@@ -86,7 +85,7 @@ def command(
         features=split_names(features),
         shuffle=not no_shuffle,
     )
-    with end_at_once(lambda: _STOPPED), _telling() as tell:
+    with end_at_once(lambda: _STOPPED), status_line() as tell:
         load = (lambda _: None) if no_tfdata else partial(_load_tfdata, tell)
         report = run(dataset, options, load_tfdata=load, tell=tell)
     if as_json:
@@ -125,19 +124,3 @@ def _load_tfdata(tell: Callable[[str], None], dataset: Dataset) -> Baseline:
     except (UsageError, StorageError) as error:
         return error.what if error.why is None else f"{error.what}: {error.why}"
     return open_tfdata
-
-
-@contextmanager
-def _telling() -> Iterator[Callable[[str], None]]:
-    """Gives a function that shows the progress on a terminal, on one line of stderr that is removed at the end."""
-    if not sys.stderr.isatty():
-        yield lambda text: None
-        return
-
-    def tell(text: str) -> None:
-        click.echo(f"\r\x1b[K{text}", nl=False, err=True)
-
-    try:
-        yield tell
-    finally:
-        tell("")

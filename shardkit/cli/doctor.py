@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardkit.cli.shell.command import ExampleCommand, print_document
+from shardkit.cli.shell.reading_bar import status_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,19 +74,8 @@ def command(ctx: click.Context, url: str | None, num_rounds: int | None, as_json
 def _examine(url: str, num_rounds: int | None) -> StoreReport:
     from shardkit.doctor.store_trials import examine_store
 
-    with _status() as progress:
-        return examine_store(url, num_rounds=num_rounds, progress=progress)
-
-
-@contextmanager
-def _status() -> Iterator[Callable[[str], None] | None]:
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("trying the store") as status:
-        yield lambda what: status.update(f"trying {what}")
+    with status_line() as tell:
+        return examine_store(url, num_rounds=num_rounds, progress=lambda what: tell(f"trying {what}"))
 
 
 def _kernel_problems(kernel: KernelReport) -> tuple[str, ...]:

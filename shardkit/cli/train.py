@@ -52,7 +52,7 @@ def _headings() -> dict[str, tuple[str, ...]]:
 
 @click.command(
     cls=TrainCommand,
-    params=[click_option(field) for field in _fields()],
+    params=[*map(click_option, _fields()), *settings_options()],
     headings=_headings(),
     epilog="""
         shardkit train out/adult --label income --output runs/adult
@@ -74,7 +74,6 @@ def _headings() -> dict[str, tuple[str, ...]]:
 )
 @click.argument("dataset")
 @click.option("--dry-run", is_flag=True, help="Show steps, shares of the workers and memory, then stop.")
-@settings_options()
 @click.pass_context
 def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     """Train a model on a dataset that `shardkit convert` made.

@@ -74,7 +74,7 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine_store(
-    root: str, *, num_rounds: int | None = None, progress: Callable[[str], None] | None = None
+    root: str, *, num_rounds: int | None = None, progress: Callable[[str], None] = lambda name: None
 ) -> StoreReport:
     """Asks a store, or a local folder, to keep its promises; everything that is written is removed again.
 
@@ -104,8 +104,7 @@ def examine_store(
         _put(scratch, "first", b"shardkit doctor")
         scratch.taken()
         for name, check in checks:
-            if progress is not None:
-                progress(name)
+            progress(name)
             findings += check(scratch, rounds)
     findings += [
         not_checked("power_cut", "a command cannot try that"),

@@ -5,7 +5,7 @@ Typed options win over `--set`, that wins over the file, and that over the defau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import click
@@ -18,29 +18,27 @@ _FROM_TEXTS = "shardkit.settings.texts"
 _TRUTHS = {"true": True, "false": False}
 
 
-def settings_options() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns a decorator that adds `--config` and `--set`."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        function = click.option(
-            "--set",
+def settings_options() -> list[click.Option]:
+    """Returns `--config` and `--set`."""
+    return [
+        click.Option(
+            ["--config"],
+            metavar="FILE.toml",
+            is_eager=True,
+            expose_value=False,
+            callback=_read_file,
+            help="Options from a TOML file: their long names without dashes. What is typed wins.",
+        ),
+        click.Option(
+            ["--set"],
             multiple=True,
             metavar="KEY=VALUE",
             is_eager=True,
             expose_value=False,
             callback=_read_texts,
             help="An option as key and value, such as learning-rate=1e-3; wins over --config. Repeat for more.",
-        )(function)
-        return click.option(
-            "--config",
-            metavar="FILE.toml",
-            is_eager=True,
-            expose_value=False,
-            callback=_read_file,
-            help="Options from a TOML file: their long names without dashes. What is typed wins.",
-        )(function)
-
-    return decorate
+        ),
+    ]
 
 
 def read_toml(path: str, what: str, origin: str) -> dict[str, Any]:

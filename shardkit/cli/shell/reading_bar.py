@@ -1,10 +1,12 @@
-"""The bar that shows how much of some files is read."""
+"""What a terminal shows while a command reads files or measures: a bar, or one line."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+import click
 
 
 @contextmanager
@@ -30,3 +32,19 @@ def reading_bar(num_bytes: int) -> Iterator[Callable[[int], None] | None]:
             bar.advance(task, num_read_bytes)
 
         yield advance
+
+
+@contextmanager
+def status_line() -> Iterator[Callable[[str], None]]:
+    """Gives a function that shows a text on a terminal, on one line of stderr that is removed at the end."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+
+    def tell(text: str) -> None:
+        click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+
+    try:
+        yield tell
+    finally:
+        tell("")

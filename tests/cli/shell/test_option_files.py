@@ -10,7 +10,7 @@ from shardkit.cli.shell.option_types import StepsType
 from shardkit.errors import UsageError
 
 
-@click.command()
+@click.command(params=settings_options())
 @click.argument("dataset")
 @click.option("--label", required=True)
 @click.option("--epochs", type=click.IntRange(min=1), default=7)
@@ -18,7 +18,6 @@ from shardkit.errors import UsageError
 @click.option("--resume", is_flag=True)
 @click.option("--split", multiple=True)
 @click.option("--profile-steps", type=StepsType())
-@settings_options()
 def probe(**typed):
     return typed
 
