@@ -37,8 +37,6 @@ from shardkit.storage import files as storage
 
 _OF_A_CONVERSION = re.compile(rf"{DATA_DIR}/[0-9a-f]{{32}}/")
 
-"""What the recipe of such a manifest has as its source."""
-
 
 def make_recipe(options: IndexOptions) -> dict[str, Json]:
     """Returns the options that the manifest keeps."""
