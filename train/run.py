@@ -245,7 +245,7 @@ class Training(Hooks):
         conclude(self._reporter, self._setup, self._epochs, start.step, self._monitor)
         if (best := best_epoch(self._epochs, self._monitor)) is not None:
             kept = f", kept in {folder.best}" if self._keep_best(is_new=False) else ""
-            say(f"best        epoch {best + 1} by {self._monitor}{kept}")
+            say(f"best        epoch {best.epoch + 1} by {self._monitor}{kept}")
         say(f"checkpoints {folder.checkpoints}")
         say(f"metrics     {folder.metrics_path}, and tensorboard --logdir {folder.tensorboard}")
 

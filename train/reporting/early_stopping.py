@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import msgspec
-
 from shardkit.errors import UsageError
 from train.reporting.metric_sums import SumsLayout
 from train.reporting.metrics import EpochMetrics
@@ -16,50 +14,28 @@ TRAIN_PREFIX = "train."
 _LESS_IS_BETTER = ("loss", "mae", "rmse")
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the monitored metric stands.
-
-    Attributes:
-        best: Its best value; None before the first number.
-        best_epoch: The first epoch that reached it.
-        num_epochs_since: Epochs after that one; without a best one, all of them.
-    """
-
-    best: float | None = None
-    best_epoch: int | None = None
-    num_epochs_since: int = 0
-
-
-def follow(lines: Sequence[EpochMetrics], monitor: str = DEFAULT_MONITOR) -> Progress:
-    """Returns the progress over the epochs so far. An epoch without a number is no improvement.
+def best_first(lines: Sequence[EpochMetrics], monitor: str = DEFAULT_MONITOR) -> list[EpochMetrics]:
+    """Returns the epochs with a number, the best one first; equal ones stay in their order.
 
     Args:
         lines: Of all epochs, in order.
         monitor: A metric of the validation split, or of the train split behind `train.`.
     """
-    progress = Progress()
-    for line in lines:
-        value = _monitored(line, monitor)
-        if not math.isnan(value) and (progress.best is None or is_better(value, progress.best, monitor)):
-            progress = Progress(best=value, best_epoch=line.epoch)
-        else:
-            progress = msgspec.structs.replace(progress, num_epochs_since=progress.num_epochs_since + 1)
-    return progress
+    sign = 1 if _name_of(monitor) in _LESS_IS_BETTER else -1
+    with_number = (line for line in lines if not math.isnan(_monitored(line, monitor)))
+    return sorted(with_number, key=lambda line: sign * _monitored(line, monitor))
+
+
+def best_epoch(lines: Sequence[EpochMetrics], monitor: str = DEFAULT_MONITOR) -> EpochMetrics | None:
+    """Returns the best epoch, the first of equal ones; None if there is no number yet."""
+    return next(iter(best_first(lines, monitor)), None)
 
 
 def should_stop(lines: Sequence[EpochMetrics], patience: int, monitor: str = DEFAULT_MONITOR) -> bool:
-    """Whether the last `patience` epochs brought no improvement."""
-    return follow(lines, monitor).num_epochs_since >= patience
-
-
-def best_epoch(lines: Sequence[EpochMetrics], monitor: str = DEFAULT_MONITOR) -> int | None:
-    """Returns the 0-based epoch with the best value, the first of equal ones; None if there is no number yet."""
-    return follow(lines, monitor).best_epoch
-
-
-def is_better(value: float, other: float, monitor: str) -> bool:
-    """Whether a value of the monitored metric is better than another one."""
-    return value < other if _name_of(monitor) in _LESS_IS_BETTER else value > other
+    """Whether the last `patience` epochs brought no improvement. An epoch without a number is none."""
+    best = best_epoch(lines, monitor)
+    since = [line for line in lines if best is None or line.epoch > best.epoch]
+    return len(since) >= patience
 
 
 def choose_monitor(wanted: str | None, layout: SumsLayout, *, has_validation: bool) -> str:

@@ -7,15 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shardkit.storage import files as storage
-from train.reporting.early_stopping import DEFAULT_MONITOR, best_epoch
+from train.reporting.early_stopping import best_epoch
 from train.reporting.metrics import EpochMetrics
 from train.runs.run_folder import CHECKPOINT_PREFIX, list_checkpoints, promised_checkpoints
-
-
-def best_step(epochs: Sequence[EpochMetrics], monitor: str = DEFAULT_MONITOR) -> int | None:
-    """Returns the step at which the best epoch ended; None if no epoch has a number."""
-    best = best_epoch(epochs, monitor)
-    return next((line.step for line in epochs if line.epoch == best), None)
 
 
 def keep_best(
@@ -39,10 +33,10 @@ def keep_best(
     Raises:
         ShardkitError: If the target cannot be written.
     """
-    step = best_step(epochs, monitor)
-    if step is None:
+    best = best_epoch(epochs, monitor)
+    if best is None:
         return False
-    kept = list_checkpoints(target)
+    step, kept = best.step, list_checkpoints(target)
     if step not in kept or (is_new and step == epochs[-1].step):
         if step not in list_checkpoints(checkpoints):
             return step in kept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,10 +19,9 @@ from train.models.model_recipe import ModelRecipe, hash_model_file
 from train.models.user_model import call_user_code, model_path
 from train.optimization.precision import find_not_finite, set_precision
 from train.options.config import LabelSpec, Precision
-from train.reporting.early_stopping import choose_monitor
+from train.reporting.early_stopping import best_first, choose_monitor
 from train.reporting.metric_sums import layout_for
-from train.reporting.metrics import EpochMetrics
-from train.runs.best_checkpoint import best_step, kept_checkpoints
+from train.runs.best_checkpoint import kept_checkpoints
 from train.runs.checkpoints import find_damage
 from train.runs.inference import model_outputs
 from train.runs.run_folder import RunFolder, RunRecord, list_checkpoints, read_trained
@@ -175,13 +174,14 @@ def _wanted_steps(folder: RunFolder, kept: list[int], which: str, monitor: str) 
             next_step="Train at least until the end of the first epoch, or use --checkpoint-every",
         )
     if which == BEST:
-        epochs = folder.read_metrics()
-        wanted = best_first(epochs, kept, monitor)
-        best = best_step(epochs, monitor)
-        if best is None or best in kept:
+        ranked = [line.step for line in best_first(folder.read_metrics(), monitor)]
+        wanted = [step for step in ranked if step in kept]
+        if not wanted:
+            raise UsageError(f"no checkpoint is from the end of an epoch with a {monitor}", next_step="Use --at newest")
+        if wanted[0] == ranked[0]:
             return wanted, []
         return wanted, [
-            f"the best epoch by {monitor} ended after step {best:,}, but its checkpoint is not kept; "
+            f"the best epoch by {monitor} ended after step {ranked[0]:,}, but its checkpoint is not kept; "
             f"{wanted[0]:,} is next"
         ]
     if which == NEWEST:
@@ -198,22 +198,6 @@ def _wanted_steps(folder: RunFolder, kept: list[int], which: str, monitor: str) 
             next_step=f"Use newest, best or one of {', '.join(map(str, kept))}",
         )
     return wanted, []
-
-
-def best_first(epochs: Sequence[EpochMetrics], steps: Sequence[int], monitor: str) -> list[int]:
-    """Returns the steps of the epochs with a checkpoint, the best one first.
-
-    Raises:
-        UsageError: If no epoch with a number ended where there is a checkpoint.
-    """
-    left = [line for line in epochs if line.step in steps]
-    order: list[int] = []
-    while (best := best_step(left, monitor)) is not None:
-        order.append(best)
-        left = [line for line in left if line.step != best]
-    if not order:
-        raise UsageError(f"no checkpoint is from the end of an epoch with a {monitor}", next_step="Use --at newest")
-    return order
 
 
 def restore_weights(bundle: ModelBundle, path: str) -> None:

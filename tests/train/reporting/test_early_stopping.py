@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
-from train.reporting.early_stopping import Progress, best_epoch, choose_monitor, follow, should_stop
+from train.reporting.early_stopping import best_epoch, best_first, choose_monitor, should_stop
 from train.reporting.metric_sums import SumsLayout
 from train.reporting.metrics import EpochMetrics, decode_lines, encode_line
 
@@ -30,21 +30,31 @@ def lines(values: list[float], name: str = "loss") -> list[EpochMetrics]:
     ]
 
 
+def order(values: list[float], name: str = "loss", monitor: str | None = None) -> list[int]:
+    return [line.epoch for line in best_first(lines(values, name), monitor or name)]
+
+
 def test_the_direction_follows_from_the_metric() -> None:
-    assert best_epoch(lines([3, 1, 2])) == 1
-    assert best_epoch(lines([3, 1, 2], "rmse"), "rmse") == 1
-    assert best_epoch(lines([0.3, 0.1, 0.2], "accuracy"), "accuracy") == 0
-    assert best_epoch(lines([3, 1, 2]), "train.loss") == 0
+    assert order([3, 1, 2]) == [1, 2, 0]
+    assert order([3, 1, 2], "rmse") == [1, 2, 0]
+    assert order([0.3, 0.1, 0.2], "accuracy") == [0, 2, 1]
+    assert order([3, 1, 2], monitor="train.loss") == [0, 2, 1]
 
 
 def test_the_first_of_equal_epochs_is_the_best() -> None:
-    assert follow(lines([2, 1, 1, 1])) == Progress(best=1, best_epoch=1, num_epochs_since=2)
+    found = lines([2, 1, 1, 1])
+    assert best_epoch(found) == found[1]
+    assert should_stop(found, 2)
+    assert not should_stop(found, 3)
 
 
 def test_an_epoch_without_a_number_is_no_improvement() -> None:
-    assert follow(lines([math.nan, math.nan])) == Progress(num_epochs_since=2)
-    assert follow(lines([math.nan, 2, math.nan])) == Progress(best=2, best_epoch=1, num_epochs_since=1)
-    assert follow([]) == Progress()
+    assert order([math.nan, math.nan]) == []
+    assert should_stop(lines([math.nan, math.nan]), 2)
+    assert order([math.nan, 2, math.nan]) == [1]
+    assert should_stop(lines([math.nan, 2, math.nan]), 1)
+    assert not should_stop(lines([math.nan, 2, math.nan]), 2)
+    assert not should_stop([], 1)
     assert best_epoch([]) is None
 
 

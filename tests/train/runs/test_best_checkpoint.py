@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 
 from tests.support.training.inprocess import TABLE, Interrupted, Recorder, table, train
+from train.reporting.early_stopping import best_epoch
 from train.reporting.metrics import EpochMetrics
-from train.runs.best_checkpoint import best_step, copy_checkpoint, keep_best
+from train.runs.best_checkpoint import copy_checkpoint, keep_best
 from train.runs.checkpoints import find_damage
 from train.runs.restore_model import restore_model
 from train.runs.run_folder import RunFolder, list_checkpoints
@@ -87,8 +88,9 @@ def test_a_run_keeps_its_best_epoch_and_a_resumed_one_the_same(write, tmp_path) 
     settings = {"epochs": 7, "global_batch_size": 30, "learning_rate": 3e-2, "monitor": "loss"}
     reporter = Recorder()
     epochs = train(dataset, tmp_path / "whole", reporter, **settings)
-    best = best_step(epochs, "loss")
-    assert best is not None
+    best_line = best_epoch(epochs, "loss")
+    assert best_line is not None
+    best = best_line.step
     whole = RunFolder(str(tmp_path / "whole"))
     assert best not in list_checkpoints(whole.checkpoints), "the test needs a best epoch before the last three"
     assert list_checkpoints(whole.best) == [best]
