@@ -271,7 +271,9 @@ def _say_stopped(number: int, folder: Path | None) -> int:
     # The work folder goes when the version is there.
     may_be_committed = folder is not None and (not folder.exists() or (folder / COMMITTING_FILE).exists())
     state = "It may be committed already" if may_be_committed else "Nothing was committed"
-    click.echo(f"\n{WORDS[signal.Signals(number)]}: {state}; run the same command again to go on where it stopped.", err=True)
+    click.echo(
+        f"\n{WORDS[signal.Signals(number)]}: {state}; run the same command again to go on where it stopped.", err=True
+    )
     return 128 + number
 
 
