@@ -5,7 +5,6 @@ As few low bits are dropped as leave `max_keys` keys. The compiled table and the
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -21,14 +20,7 @@ EXACT = -1
 NUM_BUCKETS = 4_096
 
 _PIECE = 32_768  # Its intermediate results stay in the cache.
-_MIN_PIECE = 16_384  # Below it, fixed costs outweigh the values.
-_FIRST_PIECE = 8_192
 _MAX_PENDING = 8_192
-_MAX_UNKNOWN = 4_096
-_MANY_NEW = 512  # Keys that the next piece should know.
-_CELL_BITS = 13
-_CELL_SHIFT = np.uint64(64 - _CELL_BITS)
-_SPREAD = np.uint64(0x9E37_79B9_7F4A_7C15)  # 2**64 over the golden ratio: keys in a row get cells far apart.
 
 _FORMATS = {"f": "d", "i": "q", "u": "Q"}  # As the kernel knows them, by what NumPy calls the kind.
 
@@ -125,20 +117,8 @@ class CompiledKeyCounts:
         )
 
 
-class _Scratch(threading.local):
-    """Memory for one piece. It is kept, because fresh memory for every array costs more than the arithmetic."""
-
-    def __init__(self) -> None:
-        size = _PIECE
-        self.keys, self.spread, self.found = (np.empty(size, np.uint64) for _ in range(3))
-        self.is_new = np.empty(size, bool)
-
-
-_SCRATCH = _Scratch()
-
-
 class NumpyKeyCounts:
-    """Counts of keys in sorted arrays, behind a table with one key a cell.
+    """Counts of keys in sorted arrays.
 
     Args:
         kind: Type of the values while no bits are dropped.
@@ -151,125 +131,47 @@ class NumpyKeyCounts:
         self._counts: Counts = np.empty(0, np.int64)
         self._pending: list[tuple[Keys, Counts]] = []
         self._num_pending = 0
-        self._patience = _MANY_NEW
-        self._unknown: list[Keys] = []
-        self._num_unknown = 0
-        self._few: list[npt.NDArray[Any]] = []
-        self._num_few = 0
-        self._cells: Keys | None = None
-        self._cell_counts: Counts = np.zeros((1 << _CELL_BITS) + 1, np.int64)  # The last are keys that own no cell.
 
     def add(self, values: npt.NDArray[Any]) -> None:
         """See `KeyCounts`."""
-        if len(values) + self._num_few < _MIN_PIECE:
-            # A copy: the values may lie in a batch whose memory would be kept alive.
-            self._few.append(values.astype(self._kind))
-            self._num_few += len(values)
-            return
-        if self._few:
-            values = np.concatenate([*self._few, values.astype(self._kind, copy=False)])
-            self._few, self._num_few = [], 0
-        start = 0
-        while start < len(values):
-            # The first shows how fine the buckets can be at most.
-            size = _FIRST_PIECE if self._cells is None else _PIECE
-            self._count(values[start : start + size])
-            start += size
+        for start in range(0, len(values), _PIECE):
+            keys = np.ascontiguousarray(values[start : start + _PIECE], self._kind).view(np.uint64)
+            self._append(*count_equal(coarser(keys, EXACT, self.dropped, self._kind)))
 
     def add_keys(self, keys: Keys, counts: Counts, dropped: int) -> None:
         """See `KeyCounts`."""
-        self._flush_few()
-        if len(keys):
-            self._append(*add_up(coarser(keys, dropped, self.dropped, self._kind), counts))
+        self._append(coarser(keys, dropped, self.dropped, self._kind), counts)
 
     def drop_to(self, dropped: int) -> None:
         """See `KeyCounts`."""
-        self._flush_few()
         self._consolidate()
         if dropped > self.dropped:
             self._drop_to(dropped)
 
     def entries(self) -> tuple[Keys, Counts]:
         """See `KeyCounts`."""
-        self._flush_few()
         self._consolidate()
-        self._empty_cells()
         return self._keys, self._counts
-
-    def _flush_few(self) -> None:
-        if self._few:
-            few, self._few, self._num_few = np.concatenate(self._few), [], 0
-            self._count(few)
-
-    def _count(self, values: npt.NDArray[Any]) -> None:
-        keys = self._scratch_keys_of(values)
-        if self._cells is None:
-            self._append(*count_equal(keys))
-            self._consolidate()
-            return
-        unknown = self._count_known(self._cells, keys)
-        self._unknown.append(unknown)
-        self._num_unknown += len(unknown)
-        if self._num_unknown > _MAX_UNKNOWN:
-            self._flush_unknown()
-
-    def _flush_unknown(self) -> None:
-        if self._num_unknown:
-            unknown = np.concatenate(self._unknown)
-            self._unknown, self._num_unknown = [], 0
-            self._append(*count_equal(unknown))
-
-    def _count_known(self, owners: Keys, keys: Keys) -> Keys:
-        # A table with one key a cell finds nearly all of them for a third of what sorting costs.
-        num_keys = len(keys)
-        spread = np.multiply(keys, _SPREAD, out=_SCRATCH.spread[:num_keys])
-        spread >>= _CELL_SHIFT
-        cells = spread.view(np.int64)
-        found = owners.take(cells, out=_SCRATCH.found[:num_keys], mode="clip")
-        new = np.flatnonzero(np.not_equal(found, keys, out=_SCRATCH.is_new[:num_keys]))
-        unknown = keys[new]
-        cells[new] = len(owners)
-        self._cell_counts += np.bincount(cells, minlength=len(self._cell_counts))
-        return unknown
-
-    def _scratch_keys_of(self, values: npt.NDArray[Any]) -> Keys:
-        """Returns the same, overwritten by the next call."""
-        if self.dropped == EXACT and values.dtype == self._kind and values.flags.c_contiguous:
-            return values.view(np.uint64)
-        keys = _SCRATCH.keys[: len(values)]
-        if self.dropped == EXACT:
-            np.copyto(keys.view(self._kind), values)
-            return keys
-        if values.dtype == np.float64 and values.flags.c_contiguous:
-            return np.right_shift(values.view(np.uint64), np.uint64(self.dropped), out=keys)
-        np.copyto(keys.view(np.float64), values)
-        keys >>= np.uint64(self.dropped)
-        return keys
 
     def _append(self, keys: Keys, counts: Counts) -> None:
         self._pending.append((keys, counts))
         self._num_pending += len(keys)
-        if self._num_pending > self._patience:
+        if self._num_pending > _MAX_PENDING:
             self._consolidate()
 
     def _consolidate(self) -> None:
-        self._flush_unknown()
         if not self._pending:
             return
-        self._empty_cells()
         keys = np.concatenate([self._keys, *(k for k, _ in self._pending)])
         counts = np.concatenate([self._counts, *(c for _, c in self._pending)])
         self._pending, self._num_pending = [], 0
-        num_known = len(self._keys)
-        self._keys, self._counts = add_up(keys, counts)
-        # Keys that own no cell come again and again, and nothing is learned from them.
-        self._patience = _MANY_NEW if len(self._keys) - num_known > _MANY_NEW // 2 else _MAX_PENDING
+        if len(keys):
+            self._keys, self._counts = add_up(keys, counts)
         if len(self._keys) > NUM_BUCKETS:
             self._drop_to(self._enough_dropped())
-        self._fill_cells()
 
     def _enough_dropped(self) -> int:
-        """Returns the least number of bits that leaves NUM_BUCKETS keys."""
+        # The least number of bits that leaves NUM_BUCKETS keys.
         keys, dropped = self._keys, self.dropped
         if dropped == EXACT:
             keys, dropped = coarser(keys, EXACT, 0, self._kind), 0
@@ -283,34 +185,10 @@ class NumpyKeyCounts:
         return dropped + int(np.flatnonzero(num_borders[1:] < NUM_BUCKETS)[0])
 
     def _drop_to(self, dropped: int) -> None:
-        self._empty_cells()
         if len(self._keys):
             keys = coarser(self._keys, self.dropped, dropped, self._kind)
             self._keys, self._counts = add_up(keys, self._counts)
         self.dropped = dropped
-
-    def _fill_cells(self) -> None:
-        owners = np.zeros(1 << _CELL_BITS, np.uint64)
-        owners[0] = 1  # Cells without a key hold one that cannot come there: 0 has cell 0, 1 has another.
-        cells = _cells_of(self._keys)
-        owners[cells] = self._keys
-        losers = np.flatnonzero(owners[cells] != self._keys)
-        if len(losers):
-            is_contested = np.zeros(len(owners), bool)
-            is_contested[cells[losers]] = True
-            rivals = np.flatnonzero(is_contested[cells])
-            rivals = rivals[np.argsort(self._counts[rivals], kind="stable")]
-            owners[cells[rivals]] = self._keys[rivals]  # The most frequent key of a cell comes last.
-        self._cells = owners
-
-    def _empty_cells(self) -> None:
-        if self._cells is None:
-            return
-        cells = _cells_of(self._keys)
-        is_owner = self._cells[cells] == self._keys
-        self._counts[is_owner] += self._cell_counts[cells[is_owner]]
-        self._cell_counts[:] = 0
-        self._cells = None
 
 
 def coarser(keys: Keys, dropped: int, wanted: int, kind: np.dtype[Any]) -> Keys:
@@ -320,12 +198,6 @@ def coarser(keys: Keys, dropped: int, wanted: int, kind: np.dtype[Any]) -> Keys:
     if dropped == EXACT:
         keys, dropped = keys.view(kind).astype(np.float64, copy=False).view(np.uint64), 0
     return keys >> np.uint64(wanted - dropped)
-
-
-def _cells_of(keys: Keys) -> npt.NDArray[np.int64]:
-    spread = keys * _SPREAD
-    spread >>= _CELL_SHIFT
-    return spread.view(np.int64)
 
 
 def count_equal(keys: Keys) -> tuple[Keys, Counts]:
