@@ -6,7 +6,6 @@ whole columns and still say which row is the bad one.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -19,6 +18,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
 from shardkit.messages import shown
 from shardkit.sources.columns.casting import BadValueError, CastColumn, cast_column
+from shardkit.sources.columns.halving import parse_parts
 
 Positions = npt.NDArray[np.int64]
 
@@ -136,29 +136,18 @@ def run_halving(
     parts: list[tuple[int, int, Taken]] = []
     failures: list[RowFailure] = []
 
-    def visit(start: int, stop: int) -> bool:
-        try:
-            parts.append((start, stop, call(batch.slice(start, stop - start))))
-        except RowError as error:
-            if stop - start > 1:
-                return all(visit(*part) for part in _smaller_parts(start, stop, error.row))
-            failures.append(RowFailure(start, error))
-            return is_tolerant
-        return True
-
-    visit(0, batch.num_rows)
+    for start, stop, found in parse_parts(lambda a, b: call(batch.slice(a, b - a)), batch.num_rows, RowError):
+        if isinstance(found, Taken):
+            parts.append((start, stop, found))
+            continue
+        failures.append(RowFailure(start, found))
+        if not is_tolerant:
+            break
     if not failures and len(parts) == 1:
         return StepResult(parts[0][2])
     if not parts:
         parts = [(0, 0, Taken(empty_batch(features)))]
     return StepResult(_joined(parts), tuple(failures))
-
-
-def _smaller_parts(start: int, stop: int, row: int | None) -> list[tuple[int, int]]:
-    # The part behind a known row is halved too, because many bad rows would make the work quadratic.
-    behind = start if row is None else start + row + 1
-    cuts = sorted({start, behind - (row is not None), behind, (behind + stop) // 2, stop})
-    return list(itertools.pairwise(cuts))
 
 
 def _joined(parts: list[tuple[int, int, Taken]]) -> Taken:

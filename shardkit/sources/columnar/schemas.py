@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit.errors import BadInputError, NarrowTypesError, NoRowsError, UsageError
-from shardkit.features import Feature, Features, arrow_schema, feature_from_arrow
+from shardkit.features import Feature, Features, feature_from_arrow
 from shardkit.messages import printable, shown
 from shardkit.runtime.threads import worker_threads
 from shardkit.sources.base import (
@@ -25,11 +25,12 @@ from shardkit.sources.base import (
     row_identities,
 )
 from shardkit.sources.columnar.arrow_columns import Column, flatten_batch, null_without_class, unite_columns
-from shardkit.sources.columns.bad_values import cast_exactly, find_bad_values, without_rows
+from shardkit.sources.columns.bad_values import without_rows
 from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.dropped_columns import check_dropped, drop_option, is_dropped
 from shardkit.sources.columns.folder_columns import differing_error, differing_row, folder_column
 from shardkit.sources.columns.partitions import partition_features, partition_values
+from shardkit.sources.columns.row_casting import cast_rows
 from shardkit.sources.columns.row_json import row_as_json
 from shardkit.sources.columns.row_sizes import cuts, largest_size, row_sizes
 from shardkit.storage import files as storage
@@ -244,25 +245,23 @@ class RowFitter:
 
     def _fit(self, batch: pa.RecordBatch, sizes: npt.NDArray[np.int64] | None) -> RowBatch:
         bad: dict[int, BadInputError] = {}
-        if sizes is not None:
-            for row in np.flatnonzero(sizes > self._options.max_record_bytes).tolist():
-                bad[row] = self._too_large(row, int(sizes[row]))
-        # A row that is too large stands alone, and is not spelled out.
-        are_all_large = len(bad) == batch.num_rows
-        columns = self._plain_columns(batch.slice(0, 0) if are_all_large else batch)
-        try:
-            cast, rounded = self._cast_columns(columns, None)
-        except BadValueError:
-            for feature in self._features:
-                for row, bad_values in find_bad_values(columns[feature.name], feature).items():
-                    bad.setdefault(row, self._bad_value(row, bad_values))
-            cast, rounded = [], {}
+        rows = np.arange(batch.num_rows, dtype=np.int64)
+        small_rows = batch
+        if sizes is not None and (is_large := sizes > self._options.max_record_bytes).any():
+            bad = {row: self._too_large(row, int(sizes[row])) for row in np.flatnonzero(is_large).tolist()}
+            # A row that is too large is not spelled out.
+            rows = np.flatnonzero(~is_large)
+            small = [without_rows(column, ~is_large) for column in batch.columns]
+            small_rows = pa.RecordBatch.from_arrays(small, schema=batch.schema)
+        columns = self._plain_columns(small_rows, rows)
+
+        def take(start: int, stop: int) -> dict[str, pa.Array]:
+            return {name: column.slice(start, stop - start) for name, column in columns.items()}
+
+        cast = cast_rows(take, len(rows), self._features, tolerates_bad_rows=True)
+        bad |= {int(rows[position]): self._bad_value(int(rows[position]), error) for position, error in cast.bad_values}
         if bad and not self._options.tolerates_bad_rows:
             raise bad[min(bad)]
-        is_kept = np.ones(batch.num_rows, dtype=np.bool_)
-        if bad:
-            is_kept[list(bad)] = False
-            cast, rounded = self._cast_columns(columns, is_kept[:0] if are_all_large else is_kept)
         rejected = tuple(
             rejected_row(
                 bad[row],
@@ -273,12 +272,12 @@ class RowFitter:
             )
             for row in sorted(bad)
         )
-        identities = row_identities(self._file, self._split.start, self.num_rows, batch.num_rows)[is_kept]
+        identities = row_identities(self._file, self._split.start, self.num_rows, batch.num_rows)
         self.num_rows += batch.num_rows
-        made = pa.RecordBatch.from_arrays(cast, schema=arrow_schema(self._features))
-        return RowBatch(made, identities, self._split.file_start, rounded, rejected)
+        identities = identities[rows[cast.kept]] if bad else identities
+        return RowBatch(cast.batch, identities, self._split.file_start, cast.num_rounded, rejected)
 
-    def _plain_columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    def _plain_columns(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
         flat = flatten_batch(batch)
         columns = {}
         for feature in self._features:
@@ -288,28 +287,16 @@ class RowFitter:
             elif column is None:
                 column = pa.nulls(batch.num_rows, feature.arrow_type)
             elif feature.name in self._partitions:
-                self._check_partition(column, feature)
+                self._check_partition(column, feature, rows)
             column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
             columns[feature.name] = null_without_class(column) if feature.vocabulary else column
         return columns
 
-    def _cast_columns(
-        self, columns: dict[str, pa.Array], is_kept: npt.NDArray[np.bool_] | None
-    ) -> tuple[list[pa.Array], dict[str, int]]:
-        cast, rounded = [], {}
-        for feature in self._features:
-            column = columns[feature.name]
-            found = cast_exactly(column if is_kept is None else without_rows(column, is_kept), feature)
-            cast.append(found.column)
-            if found.num_rounded:
-                rounded[feature.name] = found.num_rounded
-        return cast, rounded
-
-    def _check_partition(self, column: pa.Array, feature: Feature) -> None:
+    def _check_partition(self, column: pa.Array, feature: Feature, rows: npt.NDArray[np.int64]) -> None:
         value = self._partitions[feature.name]
         row = differing_row(column, value, feature, self._file)
         if row >= 0:
-            where = place(self._file, row=self.position(self.num_rows + row))
+            where = place(self._file, row=self.position(self.num_rows + int(rows[row])))
             raise differing_error(value, column[row], feature, where)
 
     def _too_large(self, row: int, num_bytes: int) -> BadInputError:

@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 from shardkit.features import Feature
 from shardkit.messages import shown
 from shardkit.sources.columns.casting import BadValueError, CastColumn, cast_column
+from shardkit.sources.columns.halving import find_bad_rows, first_bad_row
 from shardkit.sources.columns.text_values import are_suspect, find_impossible
-
-_MIN_ROWS = 8
 
 
 def cast_exactly(column: pa.Array, feature: Feature) -> CastColumn:
@@ -24,11 +23,8 @@ def cast_exactly(column: pa.Array, feature: Feature) -> CastColumn:
     """
     found = cast_column(column, feature)
     if pa.types.is_decimal(feature.value_type) and not _is_valid(found.column):
-        good, bad = 0, len(column)
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            good, bad = (middle, bad) if _is_valid(found.column.slice(good, middle - good)) else (good, middle)
-        raise BadValueError(feature.name, good, feature.describe_type(), "a number of more digits")
+        row = first_bad_row(lambda start, stop: _is_valid(found.column.slice(start, stop - start)), len(column))
+        raise BadValueError(feature.name, row, feature.describe_type(), "a number of more digits")
     return found
 
 
@@ -96,19 +92,10 @@ def _search_texts(column: pa.Array, feature: Feature) -> dict[int, BadValueError
 
 
 def _search(column: pa.Array, feature: Feature) -> dict[int, BadValueError]:
-    # Stretches as long as the rows just seen were sound: the work grows with the bad rows, not with bad times all.
-    found: dict[int, BadValueError] = {}
-    start, num_rows = 0, len(column)
-    while start < len(column):
-        try:
-            cast_exactly(column.slice(start, num_rows), feature)
-            start += num_rows
-            num_rows *= 4
-        except BadValueError as error:
-            found[start + error.row] = error
-            start += error.row + 1
-            num_rows = max(_MIN_ROWS, error.row)
-    return found
+    def cast(start: int, stop: int) -> CastColumn:
+        return cast_exactly(column.slice(start, stop - start), feature)
+
+    return find_bad_rows(cast, len(column), BadValueError)
 
 
 def _nulls(column: pa.Array, feature: Feature) -> tuple[npt.NDArray[np.bool_], None]:

@@ -17,6 +17,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature
 from shardkit.messages import shown
 from shardkit.sources.columns.arrow_json import json_texts
+from shardkit.sources.columns.halving import first_bad_row
 
 _FLOAT_DIGITS = {"float16": 3, "float32": 6}
 _NUMPY_FLOATS: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.float16, "float32": np.float32}
@@ -212,20 +213,16 @@ def _cast(values: pa.Array, type_: pa.DataType, feature: Feature) -> pa.Array:
             next_step="Declare another type in the --schema file, or change it with --cast COLUMN=TYPE",
         ) from error
     except pa.ArrowInvalid as error:
-        row = _first_bad_row(values, type_)
+        row = first_bad_row(lambda start, stop: _can_cast(values.slice(start, stop - start), type_), len(values))
         raise BadValueError(feature.name, row, feature.describe_type(), shown(_as_python(values[row]))) from error
 
 
-def _first_bad_row(values: pa.Array, type_: pa.DataType) -> int:
-    good, bad = 0, len(values)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        try:
-            values.slice(good, middle - good).cast(type_)
-            good = middle
-        except pa.ArrowInvalid:
-            bad = middle
-    return good
+def _can_cast(values: pa.Array, type_: pa.DataType) -> bool:
+    try:
+        values.cast(type_)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _narrow(wide: pa.Array, feature: Feature) -> CastColumn:

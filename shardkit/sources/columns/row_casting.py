@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from shardkit.features import Features, arrow_schema
 from shardkit.messages import shown
 from shardkit.sources.columns.bad_values import cast_exactly, find_bad_values, without_rows
 from shardkit.sources.columns.casting import BadValueError
+from shardkit.sources.columns.halving import parse_parts
 
 
 class CastRows(NamedTuple):
@@ -56,7 +57,10 @@ def cast_rows(take: TakeRows, num_rows: int, features: Features, *, tolerates_ba
             raise
     bad_values: dict[int, BadValueError] = {}
     batches, kept, num_rounded = [], [np.zeros(0, dtype=np.int64)], {}
-    for start, stop, columns in _take_most(take, num_rows, bad_values):
+    for start, stop, columns in parse_parts(take, num_rows, BadValueError):
+        if isinstance(columns, BadValueError):
+            bad_values[start] = columns
+            continue
         is_good = np.ones(stop - start, dtype=np.bool_)
         for feature in features:
             for row, error in find_bad_values(columns[feature.name], feature).items():
@@ -69,25 +73,6 @@ def cast_rows(take: TakeRows, num_rows: int, features: Features, *, tolerates_ba
             num_rounded[name] = num_rounded.get(name, 0) + count
     whole = pa.concat_batches(batches or [pa.RecordBatch.from_pylist([], schema=arrow_schema(features))])
     return CastRows(whole, np.concatenate(kept), num_rounded, sorted(bad_values.items()))
-
-
-def _take_most(
-    take: TakeRows, num_rows: int, bad_values: dict[int, BadValueError]
-) -> Iterator[tuple[int, int, Mapping[str, pa.Array]]]:
-    # A range that cannot be taken is halved until a bad row stands alone.
-    ranges = [(0, num_rows)]
-    while ranges:
-        start, stop = ranges.pop()
-        try:
-            columns = take(start, stop)
-        except BadValueError as error:
-            middle = (start + stop) // 2
-            if stop - start == 1:
-                bad_values[start] = error
-            else:
-                ranges += [(middle, stop), (start, middle)]
-            continue
-        yield start, stop, columns
 
 
 def bad_value_error(error: BadValueError, where: str) -> BadInputError:

@@ -19,13 +19,14 @@ from shardkit.features import Feature, Features
 from shardkit.messages import shown
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.columns.casting import BadValueError, cast_column
+from shardkit.sources.columns.halving import find_bad_rows
 from shardkit.sources.columns.text_values import are_suspect, find_impossible
 from shardkit.sources.csv.dialect import Dialect
 from shardkit.sources.csv.leading_zeros import find_padded, is_unpadded, padded_error
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, Parsed, is_text, parsed_type
 from shardkit.sources.text.blocks import Positions, TextBlock, as_array
 from shardkit.sources.text.quoting import QuotedRecords
-from shardkit.sources.text.rejected_records import BadRecord, GoodRecords, Problem, find_bad_records, without_line_end
+from shardkit.sources.text.rejected_records import BadRecord, GoodRecords, Problem, without_line_end
 from shardkit.units import format_number, format_size
 
 _CHECKED_TOGETHER = 64
@@ -104,9 +105,9 @@ class _RecordFilter:
         found = dict(self._places_not_utf8())
         numbers = list(found)
         if any(f.dtype == "bytes" for f in self._features):
-            numbers = [
-                numbers[i] for i in find_bad_records(lambda a, b: self._fits(np.array(numbers[a:b])), 0, len(numbers))
-            ]
+            suspects = np.array(numbers, dtype=np.int64)
+            bad = find_bad_rows(lambda a, b: self._parse(suspects[a:b], self._parser), len(suspects), RECORD_ERRORS)
+            numbers = [numbers[position] for position in bad]
         for number in numbers:
             self._add(number, _not_utf8(self._offset + found[number]))
 
@@ -131,7 +132,10 @@ class _RecordFilter:
 
     def try_rest(self) -> Parsed | None:
         """Returns the rows of the records in which nothing was found; None if something is wrong with them too."""
-        return self._parse(self._rest(), self._parser)
+        try:
+            return self._parse(self._rest(), self._parser)
+        except RECORD_ERRORS:
+            return None
 
     def check_columns(self) -> None:
         """Finds values that do not fit, column by column."""
@@ -149,7 +153,7 @@ class _RecordFilter:
     def check_each(self) -> None:
         """Finds the bad records that no other check found, by parsing ever smaller parts."""
         rest = self._rest()
-        for position in find_bad_records(lambda a, b: self._fits(rest[a:b]), 0, len(rest)):
+        for position in find_bad_rows(lambda a, b: self._parse(rest[a:b], self._parser), len(rest), RECORD_ERRORS):
             self._add(int(rest[position]), self._explain(int(rest[position])))
 
     def bad(self) -> Sequence[BadRecord]:
@@ -188,16 +192,12 @@ class _RecordFilter:
         pieces = [self._data[start:end] for start, end in zip(starts, ends, strict=True)]
         return b"".join(p if p[-1] in b"\r\n" else p + b"\n" for p in pieces)
 
-    def _parse(self, numbers: Positions, parser: CsvParser) -> Parsed | None:
-        try:
-            parsed = parser.parse(self._joined(numbers))
-        except RECORD_ERRORS:
-            return None
-        # Rows that the parser and the rule of record ends count differently are not trusted.
-        return parsed if parsed[0].num_rows == len(numbers) else None
-
-    def _fits(self, numbers: Positions) -> bool:
-        return self._parse(numbers, self._parser) is not None
+    def _parse(self, numbers: Positions, parser: CsvParser) -> Parsed:
+        parsed = parser.parse(self._joined(numbers))
+        if parsed[0].num_rows != len(numbers):
+            # Rows that the parser and the rule of record ends count differently are not trusted.
+            raise pa.ArrowInvalid(f"{len(numbers)} records give {parsed[0].num_rows} rows")
+        return parsed
 
     def _places_not_utf8(self) -> Iterable[tuple[int, int]]:
         # Returns the first bad place of each record that is not UTF-8.
@@ -228,15 +228,13 @@ class _RecordFilter:
         encoded = texts.take(pa.array(suspects)).dictionary_encode("encode")
         codes = encoded.indices.to_numpy(zero_copy_only=False)
         values = encoded.dictionary.to_pylist()
-        errors = dict.fromkeys(find_impossible(encoded.dictionary, feature), None)
+        errors: dict[int, Exception | None] = dict.fromkeys(find_impossible(encoded.dictionary, feature))
         asked, first_places = np.unique(codes, return_index=True)
         is_open = np.array([code not in errors for code in asked.tolist()], dtype=np.bool_)
         asked, askable = asked[is_open], numbers[suspects[first_places[is_open]]]
         parser = self._parser_of(feature)
-        for position in find_bad_records(
-            lambda a, b: self._parse(np.sort(askable[a:b]), parser) is not None, 0, len(askable)
-        ):
-            errors[int(asked[position])] = self._error_of(int(askable[position]), parser)
+        bad = find_bad_rows(lambda a, b: self._parse(np.sort(askable[a:b]), parser), len(askable), RECORD_ERRORS)
+        errors |= {int(asked[position]): error for position, error in bad.items()}
         for place, code in zip(suspects.tolist(), codes.tolist(), strict=True):
             if code in errors:
                 number = int(numbers[place])

@@ -7,9 +7,9 @@ where a schema asks for another dtype, strings to be parsed and numbers to be ke
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
 from shardkit.messages import shown
 from shardkit.sources.columns.casting import BadValueError, CastColumn, cast_column
+from shardkit.sources.columns.halving import parse_parts
 from shardkit.sources.json.keys import OBJECTS, count_keys, find_keys, repeated_key, with_last_values
 from shardkit.sources.json.not_finite import spelled_out, with_nulls
 from shardkit.sources.json.type_inference import why_no_name
@@ -42,7 +43,6 @@ LINE_ERRORS = (
 )
 
 _TREE = dict[str, Any]
-_CAST_TOGETHER = 256
 # Lines that become Python objects at a time. The objects stay in the processor's cache until they are columns.
 _PIECE_BYTES = 256 * KiB
 
@@ -122,7 +122,7 @@ class RowDecoder:
             row = self._decoder_of_spelled.decode(spelled)
         return row
 
-    @cached_property
+    @functools.cached_property
     def _decoder_of_spelled(self) -> msgspec.json.Decoder[Any]:
         return msgspec.json.Decoder(self._node(self._tree, takes_not_finite=True).type_)
 
@@ -142,12 +142,12 @@ class RowDecoder:
         cast: dict[int, CastColumn] = {}
         bad_values: set[int] = set()
         for position, values in columns:
-            try:
-                cast[position] = self._cast_values(position, values)
-            except LINE_ERRORS:
-                for start in range(0, len(values), _CAST_TOGETHER):
-                    piece = values[start : start + _CAST_TOGETHER]
-                    bad_values.update(start + row for row in self._bad_rows(position, piece))
+            cast_some = functools.partial(self._cast_values, position, values)
+            for start, stop, found in parse_parts(cast_some, len(values), LINE_ERRORS):
+                if not isinstance(found, CastColumn):
+                    bad_values.add(start)
+                elif stop - start == len(values):
+                    cast[position] = found
         if bad_values:
             is_good = np.ones(len(rows), dtype=np.bool_)
             is_good[list(bad_values)] = False
@@ -257,23 +257,9 @@ class RowDecoder:
         rounded = {f.name: c.num_rounded for f, c in zip(self._features, columns, strict=True) if c.num_rounded}
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self._features)), rounded
 
-    def _cast_values(self, position: int, values: Sequence[Any]) -> CastColumn:
+    def _cast_values(self, position: int, values: Sequence[Any], start: int = 0, stop: int | None = None) -> CastColumn:
         feature = self._features[position]
-        return cast_column(to_arrow(values, feature, self._mode(feature)), feature)
-
-    def _bad_rows(self, position: int, values: Sequence[Any]) -> Iterator[int]:
-        try:
-            self._cast_values(position, values)
-            return
-        except BadValueError as error:
-            first, second = error.row, error.row + 1
-        except LINE_ERRORS:
-            first = second = len(values) // 2
-        if first < second or len(values) == 1:
-            yield first
-        if len(values) > 1:
-            yield from self._bad_rows(position, values[:first])
-            yield from (second + row for row in self._bad_rows(position, values[second:]))
+        return cast_column(to_arrow(values[start:stop], feature, self._mode(feature)), feature)
 
 
 def try_decode(decoder: RowDecoder, data: bytes) -> Parsed | None:

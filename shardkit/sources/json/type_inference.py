@@ -16,6 +16,7 @@ import pyarrow as pa
 from shardkit.errors import UsageError
 from shardkit.features import MAX_DIMENSIONS, Feature, Features, make_feature
 from shardkit.messages import shown
+from shardkit.sources.columns.halving import first_bad_row
 from shardkit.sources.json.seen_values import JsonKind, MixedColumn, Seen, clash, dtype_of
 from shardkit.sources.text.type_inference import fits_float32
 
@@ -321,11 +322,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _first_wide(numbers: list[tuple[float, str]]) -> tuple[float, str]:
-    good, bad = 0, len(numbers)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if _fit_float32({value for value, _ in numbers[good:middle]}):
-            good = middle
-        else:
-            bad = middle
-    return numbers[good]
+    def fits(start: int, stop: int) -> bool:
+        return _fit_float32({value for value, _ in numbers[start:stop]})
+
+    return numbers[first_bad_row(fits, len(numbers))]

@@ -26,10 +26,10 @@ from shardkit.sources.base import (
     rejected_row,
     row_identities,
 )
-from shardkit.sources.columns.bad_values import cast_exactly, find_bad_values
 from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.folder_columns import folder_column
 from shardkit.sources.columns.partitions import partition_values
+from shardkit.sources.columns.row_casting import CastRows, cast_rows
 from shardkit.sources.files.expansion_limit import largest_expansion
 from shardkit.sources.sqlite.database import is_too_big
 from shardkit.sources.sqlite.tables import Kind, Rows, execute
@@ -174,28 +174,28 @@ class ChunkFitter:
             DamagedFileError: If rowids do not rise.
         """
         columns = list(zip(*chunk.rows, strict=True))
+        num_rows = len(chunk.rows)
         keys = None
         if self._rows.key is not None:
             keys = columns.pop(0)
             self._check_keys(keys)
         bad = {0: self._too_large(0, keys)} if chunk.is_too_large else self._odd_values(chunk, columns, keys)
-        cast: list[pa.Array] = []
-        rounded: dict[str, int] = {}
-        if not chunk.is_too_large:
-            cast, rounded = self._fit_columns(columns, keys, bad)
+        is_sound = np.ones(num_rows, dtype=np.bool_)
+        is_sound[list(bad)] = False
+        rows = np.flatnonzero(is_sound)
+        cast = self._cast(columns or [()] * len(self.stored), is_sound)
+        for position, error in cast.bad_values:
+            row = int(rows[position])
+            bad[row] = self._bad_value(row, keys, error.column, error.expected, error.got)
         if bad and not self._options.tolerates_bad_rows:
             raise bad[min(bad)]
-        num_rows = len(chunk.rows)
-        num_kept = num_rows - len(bad)
-        arrays = dict(zip((f.name for f in self.stored), cast, strict=False))
-        schema = arrow_schema(self._features)
-        batch = pa.RecordBatch.from_arrays(
-            [
-                arrays[f.name] if f.name in arrays else self._constant(f, num_kept, chunk.is_too_large)
-                for f in self._features
-            ],
-            schema=schema,
-        )
+        stored = dict(zip(cast.batch.schema.names, cast.batch.columns, strict=True))
+        arrays = [
+            stored[f.name]
+            if f.name in stored
+            else folder_column(self._partitions[f.name], f, self._file, len(cast.kept))
+            for f in self._features
+        ]
         rejected = tuple(
             rejected_row(
                 bad[row],
@@ -206,9 +206,10 @@ class ChunkFitter:
             )
             for row in sorted(bad)
         )
-        identities = row_identities(self._file, self._split.start, self._num_rows, num_rows)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self._features))
+        identities = row_identities(self._file, self._split.start, self._num_rows, num_rows)[rows[cast.kept]]
         self._num_rows += num_rows
-        return RowBatch(batch, identities[_kept(num_rows, bad)], self._split.file_start, rounded, rejected)
+        return RowBatch(batch, identities, self._split.file_start, cast.num_rounded, rejected)
 
     def _odd_values(self, chunk: Chunk, columns: Sequence[Row], keys: Row | None) -> dict[int, BadInputError]:
         bad: dict[int, BadInputError] = {}
@@ -227,37 +228,18 @@ class ChunkFitter:
             for index, value in enumerate(values):
                 is_wide = is_checked and type(value) is int and abs(value) > _MAX_EXACT
                 if type(value) in found or is_wide:
-                    bad.setdefault(index, self._odd_value(index, keys, feature, value))
+                    expected = feature.describe_type()
+                    bad.setdefault(index, self._bad_value(index, keys, feature.name, expected, _shown(value)))
         return bad
 
-    def _fit_columns(
-        self, columns: Sequence[Row], keys: Row | None, bad: dict[int, BadInputError]
-    ) -> tuple[list[pa.Array], dict[str, int]]:
-        cast: list[pa.Array]
-        rounded: dict[str, int]
-        while True:
-            kept = _kept(len(columns[0]) if columns else 0, bad)
-            places = np.flatnonzero(kept)
-            num_bad = len(bad)
-            cast, rounded = [], {}
-            for feature, kind, values in zip(self.stored, self._kinds, columns, strict=True):
-                sound = values if not bad else tuple(itertools.compress(values, kept))
-                array, not_utf8 = _array(sound, feature, kind)
-                try:
-                    if not_utf8:
-                        raise BadValueError(feature.name, next(iter(not_utf8)), "", "")
-                    found = cast_exactly(array, feature)
-                except BadValueError:
-                    bad_values = not_utf8 or find_bad_values(array, feature)
-                    for row, error in bad_values.items():
-                        index = int(places[row])
-                        bad.setdefault(index, self._bad_value(index, keys, error.expected, error.got, feature))
-                    continue
-                cast.append(found.column)
-                if found.num_rounded:
-                    rounded[feature.name] = found.num_rounded
-            if len(bad) == num_bad or not self._options.tolerates_bad_rows:
-                return cast, rounded
+    def _cast(self, columns: Sequence[Row], is_sound: npt.NDArray[np.bool_]) -> CastRows:
+        sound = columns if is_sound.all() else [tuple(itertools.compress(values, is_sound)) for values in columns]
+
+        def take(start: int, stop: int) -> dict[str, pa.Array]:
+            triples = zip(self.stored, self._kinds, sound, strict=True)
+            return {feature.name: _array(values[start:stop], feature, kind) for feature, kind, values in triples}
+
+        return cast_rows(take, int(is_sound.sum()), self.stored, tolerates_bad_rows=True)
 
     def _check_keys(self, keys: Row) -> None:
         values = np.array(keys, dtype=np.int64)
@@ -269,11 +251,6 @@ class ChunkFitter:
                 why="its rowids do not rise",
             )
         self._last_key = int(values[-1])
-
-    def _constant(self, feature: Feature, num_rows: int, is_empty: bool) -> pa.Array:
-        if is_empty:
-            return pa.array([], feature.arrow_type)
-        return folder_column(self._partitions[feature.name], feature, self._file, num_rows)
 
     def _position(self, row: int, keys: Row | None) -> str:
         return f"row {self._num_rows + row + 1}" if keys is None else f"rowid {keys[row]}"
@@ -289,12 +266,9 @@ class ChunkFitter:
             next_step="Allow more with --max-record-size, or leave such rows out with --on-bad-record",
         )
 
-    def _odd_value(self, row: int, keys: Row | None, feature: Feature, value: Any) -> BadInputError:
-        return self._bad_value(row, keys, feature.describe_type(), _shown(value), feature)
-
-    def _bad_value(self, row: int, keys: Row | None, expected: str, got: str, feature: Feature) -> BadInputError:
+    def _bad_value(self, row: int, keys: Row | None, column: str, expected: str, got: str) -> BadInputError:
         return BadInputError(
-            f"column {shown(feature.name)} does not fit",
+            f"column {shown(column)} does not fit",
             where=self._where(row, keys),
             why=f"expected {expected}, got {got}",
             next_step=_CORRECT,
@@ -302,13 +276,6 @@ class ChunkFitter:
 
     def _as_json(self, values: Sequence[Any]) -> bytes:
         return msgspec.json.encode({f.name: _plain(v) for f, v in zip(self.stored, values, strict=False)})
-
-
-def _kept(num_rows: int, bad: dict[int, BadInputError]) -> npt.NDArray[np.bool_]:
-    kept = np.ones(num_rows, dtype=np.bool_)
-    if bad:
-        kept[list(bad)] = False
-    return kept
 
 
 def _classes(feature: Feature, kind: Kind) -> tuple[type, ...]:
@@ -325,37 +292,35 @@ def _is_plain_integer(feature: Feature) -> bool:
     return feature.vocabulary is None and (feature.dtype == "bool" or feature.dtype.startswith(("int", "uint")))
 
 
-def _array(values: Row, feature: Feature, kind: Kind) -> tuple[pa.Array, dict[int, BadValueError]]:
-    """Returns values of one kind as a column, and the faults of those that should be text and are not."""
+def _array(values: Row, feature: Feature, kind: Kind) -> pa.Array:
+    """Returns values of one kind as a column.
+
+    Raises:
+        BadValueError: At the first one that should be text and is not UTF-8.
+    """
     allowed = _classes(feature, kind)
     if allowed == (int,):
-        return pa.array(values, pa.int64()), {}
+        return pa.array(values, pa.int64())
     if allowed == (int, float):
-        return pa.array(values, pa.float64()), {}
+        return pa.array(values, pa.float64())
     if allowed != (bytes,):
         # Declared as something that SQLite has not, such as a date: read from text, as in CSV.
         values = tuple(v if v is None or type(v) is bytes else str(v).encode() for v in values)
     raw = pa.array(values, pa.binary())
     if feature.dtype == "bytes":
-        return raw, {}
+        return raw
     texts = raw.view(pa.string())
     if feature.dtype == "string" and feature.vocabulary is None:
-        return texts, {}
+        return texts
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
-        return texts, _not_utf8(values, feature)
-    return texts, {}
-
-
-def _not_utf8(values: Row, feature: Feature) -> dict[int, BadValueError]:
-    found = {}
-    for row, value in enumerate(values):
-        try:
-            (value or b"").decode()
-        except UnicodeDecodeError:
-            found[row] = BadValueError(feature.name, row, feature.describe_type(), _shown(value))
-    return found
+        for row, value in enumerate(values):
+            try:
+                (value or b"").decode()
+            except UnicodeDecodeError as error:
+                raise BadValueError(feature.name, row, feature.describe_type(), _shown(value)) from error
+    return texts
 
 
 def _shown(value: Any) -> str:

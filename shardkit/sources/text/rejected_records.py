@@ -1,9 +1,9 @@
-"""Records of text formats that do not fit: the fault of each, where they stand, and how they are found."""
+"""Records of text formats that do not fit: the fault of each, and where they stand."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -147,23 +147,6 @@ class BatchMaker:
 def error_at(problem: Problem, file: RawFile, line: int) -> BadInputError:
     """Returns the error for a record that begins at a line."""
     return problem.error(place(file, line=line + problem.num_lines))
-
-
-def find_bad_records(fits: Callable[[int, int], bool], start: int, stop: int) -> Iterator[int]:
-    """Yields which of the records from `start` to `stop` do not fit, in order.
-
-    Args:
-        fits: Says whether all records of a half-open range do; is asked about k * log2(n / k) times for k of n.
-        start, stop: 0-based, half-open.
-    """
-    if start >= stop or fits(start, stop):
-        return
-    if stop - start == 1:
-        yield start
-        return
-    middle = (start + stop) // 2
-    yield from find_bad_records(fits, start, middle)
-    yield from find_bad_records(fits, middle, stop)
 
 
 def without_line_end(data: Text, start: int, end: int) -> int:

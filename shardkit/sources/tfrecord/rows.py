@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, FLOAT, INT64, 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema, make_feature, stored_as
 from shardkit.messages import shown
-from shardkit.sources.columns.casting import BadValueError, cast_column
+from shardkit.sources.columns.halving import parse_parts
+from shardkit.sources.columns.row_casting import cast_rows
 from shardkit.sources.tfrecord.blocks import RecordBlock
 from shardkit.sources.tfrecord.columns import STORED_TYPES, bad_texts, filled_rows, stored_column
 from shardkit.sources.tfrecord.feature_shapes import MAX_FEATURES, FileShape
@@ -116,32 +118,19 @@ class BlockDecoder:
         """Yields the rows of a block in order, in one piece unless nulls would take up much room."""
         for start in range(0, len(block.starts), self._max_rows):
             rows = np.arange(start, min(start + self._max_rows, len(block.starts)), dtype=np.int64)
-            yield from self._decode_rows(block, rows)
+            decode_some = functools.partial(self._decode_rows, block, rows)
+            for first, _, found in parse_parts(decode_some, len(rows), OverflowError):
+                if isinstance(found, OverflowError):
+                    found = self._decode_rows(block, rows, 0, 0)
+                    found.bad_values.append((int(rows[first]), "it holds more values than Arrow can count"))
+                yield found
 
-    def _decode_rows(self, block: RecordBlock, rows: Int64s) -> Iterator[DecodedBlock]:
+    def _decode_rows(self, block: RecordBlock, rows: Int64s, start: int, stop: int) -> DecodedBlock:
         bad_values: dict[int, str] = {}
-        good = self._usable(block, rows, bad_values)
-        try:
-            arrays, good = self._decode_good(block, good, bad_values)
-        except OverflowError:
-            if len(rows) > 1:
-                middle = len(rows) // 2
-                yield from self._decode_rows(block, rows[:middle])
-                yield from self._decode_rows(block, rows[middle:])
-                return
-            bad_values[int(rows[0])] = "it holds more values than Arrow can count"
-            arrays, good = self._decode_good(block, rows[:0], bad_values)
-        pieces = list(self._fit(arrays, good, bad_values))
-        batches = [piece.batch for piece in pieces]
-        batch = batches[0] if len(batches) == 1 else pa.Table.from_batches(batches, self._schema).combine_chunks()
-        if isinstance(batch, pa.Table):
-            batch = pa.RecordBatch.from_arrays([_one_chunk(c) for c in batch.columns], schema=self._schema)
-        rounded: dict[str, int] = {}
-        for piece in pieces:
-            for name, count in piece.num_rounded.items():
-                rounded[name] = rounded.get(name, 0) + count
-        kept = np.concatenate([piece.rows for piece in pieces]) if pieces else good[:0]
-        yield DecodedBlock(batch, kept, rounded, sorted(bad_values.items()))
+        good = self._usable(block, rows[start:stop], bad_values)
+        arrays, good = self._decode_good(block, good, bad_values)
+        batch, good, rounded = self._fit(arrays, good, bad_values)
+        return DecodedBlock(batch, good, rounded, sorted(bad_values.items()))
 
     def _usable(self, block: RecordBlock, rows: Int64s, bad_values: dict[int, str]) -> Int64s:
         # Records that are whole, not too long, and of the kind of message that the file holds.
@@ -257,25 +246,25 @@ class BlockDecoder:
             got = f"{shown(values[value].as_py())}, which is not UTF-8"
             bad_values.setdefault(int(rows[position]), _wrong(feature.name, feature.describe_type(), got))
 
-    def _fit(self, arrays: dict[str, pa.Array], rows: Int64s, bad_values: dict[int, str]) -> Iterator[DecodedBlock]:
-        # Only what a schema file declares can fail here. Halving finds the rows that do not fit.
-        columns, rounded = [], {}
+    def _fit(
+        self, arrays: dict[str, pa.Array], rows: Int64s, bad_values: dict[int, str]
+    ) -> tuple[pa.RecordBatch, Int64s, Mapping[str, int]]:
+        columns = {f.name: _as_text(arrays[f.name], f) for f in self._features}
+        if all(columns[f.name].type == f.arrow_type for f in self._features):
+            return pa.RecordBatch.from_arrays(list(columns.values()), schema=self._schema), rows, {}
+
+        def take(start: int, stop: int) -> dict[str, pa.Array]:
+            return {name: column.slice(start, stop - start) for name, column in columns.items()}
+
+        # Only what a schema file declares can fail here.
         try:
-            for feature in self._features:
-                cast, num_rounded = _cast(arrays[feature.name], feature)
-                columns.append(cast)
-                if num_rounded:
-                    rounded[feature.name] = num_rounded
-        except BadValueError as error:
-            if len(rows) == 1:
-                bad_values[int(rows[0])] = _wrong(error.column, error.expected, error.got)
-                yield from self._fit({name: array[:0] for name, array in arrays.items()}, rows[:0], bad_values)
-                return
-            middle = len(rows) // 2
-            yield from self._fit({n: a.slice(0, middle) for n, a in arrays.items()}, rows[:middle], bad_values)
-            yield from self._fit({n: a.slice(middle) for n, a in arrays.items()}, rows[middle:], bad_values)
-            return
-        yield DecodedBlock(pa.RecordBatch.from_arrays(columns, schema=self._schema), rows, rounded, [])
+            found = cast_rows(take, len(rows), self._features, tolerates_bad_rows=True)
+        except UsageError as error:
+            error.next_step = error.next_step or "Declare another type in the --schema file"
+            raise
+        for position, bad in found.bad_values:
+            bad_values[int(rows[position])] = _wrong(bad.column, bad.expected, bad.got)
+        return found.batch, rows[found.kept], found.num_rounded
 
     def _problem_of(self, raw: bytes) -> str | None:
         # Returns None if the only fault is a name without a kind, which is known from now on.
@@ -354,19 +343,12 @@ def _list_column(rows: list[StoredSteps | None], plan: _Plan) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, mask=mask if any(mask.to_pylist()) else None)
 
 
-def _cast(array: pa.Array, feature: Feature) -> tuple[pa.Array, int]:
-    if array.type == feature.arrow_type:
-        return array, 0
-    if pa.types.is_binary(_values_type(array)):
-        text = make_feature(feature.name, "string", feature.shape, nullable=feature.nullable)
-        array = array.view(text.arrow_type)
-        if array.type == feature.arrow_type:
-            return array, 0
-    try:
-        return cast_column(array, feature)
-    except UsageError as error:
-        error.next_step = error.next_step or "Declare another type in the --schema file"
-        raise
+def _as_text(array: pa.Array, feature: Feature) -> pa.Array:
+    # Bytes that are not to stay bytes were checked to be UTF-8.
+    if array.type == feature.arrow_type or not pa.types.is_binary(_values_type(array)):
+        return array
+    text = make_feature(feature.name, "string", feature.shape, nullable=feature.nullable)
+    return array.view(text.arrow_type)
 
 
 def _values_type(array: pa.Array) -> pa.DataType:
@@ -380,7 +362,3 @@ def _values_type(array: pa.Array) -> pa.DataType:
 def _without(rows: Int64s, bad_values: dict[int, str]) -> Int64s:
     is_good: npt.NDArray[np.bool_] = np.array([row not in bad_values for row in rows.tolist()], np.bool_)
     return rows[is_good]
-
-
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -25,6 +25,7 @@ from shardkit.sources.base import (
     row_identities,
 )
 from shardkit.sources.columns.casting import BadValueError
+from shardkit.sources.columns.halving import parse_parts
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head
 from shardkit.sources.files.tar_headers import BLOCK_BYTES, ZERO_BLOCK, is_tar
@@ -192,15 +193,18 @@ class _Batcher:
     def _build(self, samples: list[tuple[int, Sample]]) -> list[_Built]:
         """Returns the columns of the samples that fit, in pieces of which there is at least one."""
         max_pixels, max_bytes = self._options.max_pixels, self._options.max_record_bytes
-        try:
-            return [(samples, *build_batch([s for _, s in samples], self._features, max_pixels, max_bytes))]
-        except BadValueError as error:
-            if len(samples) > 1:
-                middle = len(samples) // 2
-                return [*self._build(samples[:middle]), *self._build(samples[middle:])]
-            problem = f"{shown(error.column)} does not fit: expected {error.expected}, got {error.got}"
-            self._reject(*samples[0], problem, NarrowTypesError)
-            return self._build([])
+
+        def build(start: int, stop: int) -> tuple[pa.RecordBatch, dict[str, int]]:
+            return build_batch([s for _, s in samples[start:stop]], self._features, max_pixels, max_bytes)
+
+        built: list[_Built] = []
+        for start, stop, found in parse_parts(build, len(samples), BadValueError):
+            if isinstance(found, BadValueError):
+                problem = f"{shown(found.column)} does not fit: expected {found.expected}, got {found.got}"
+                self._reject(*samples[start], problem, NarrowTypesError)
+            else:
+                built.append((samples[start:stop], *found))
+        return built or [([], *build(0, 0))]
 
     def _reject(self, row: int, sample: Sample, problem: str, kind: type[BadInputError] = BadInputError) -> None:
         error = _refuse(sample, row, self._file, problem, kind)
