@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import deflate
 from isal import igzip_lib, isal_zlib
 
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.encoding.codec import check_room
 from shardkit.errors import DamageError
 from shardkit.units import KiB
@@ -17,13 +18,13 @@ from shardkit.units import KiB
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+_PIECE_BYTES = 1024 * 1024
 COMPRESSED_BYTES = 256 * KiB
 _GZIP_WINDOW = 16 + 15
 _GZIP_MAGIC = b"\x1f\x8b"
 CUT_OFF = "Compressed file ended before the end-of-stream marker was reached"
 DAMAGED = cast(type[Exception], igzip_lib.IsalError)
 _MAX_EXPANSION = 1032
-_PIECE_BYTES = 1024 * 1024
 
 
 def inflate_file(data: Buffer, num_uncompressed_bytes: int, where: str) -> bytes | bytearray:
@@ -67,7 +68,7 @@ def _inflate_members(data: Buffer, num_uncompressed_bytes: int, where: str, why:
     return content
 
 
-class GzipStream:
+class GzipStream(ByteStream):
     """The content of a gzip file of any number of members, decompressed without holding up other threads.
 
     Args:
@@ -102,12 +103,6 @@ class GzipStream:
             if found:
                 return found
         return b""
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
-        found = self.read(min(len(buffer), _PIECE_BYTES))
-        buffer[: len(found)] = found
-        return len(found)
 
     def _begin(self) -> bool:
         # Behind a member there may be another one, or zeros that fill a block of a tape.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -14,19 +14,17 @@ from shardkit.encoding.tfrecord import HEADER_BYTES
 from shardkit.errors import BadInputError, UnsafeError, UsageError
 from shardkit.file_types import compression_of, is_manifest_name
 from shardkit.messages import printable
-from shardkit.runtime.threads import worker_threads
 from shardkit.sources.base import RawFile
+from shardkit.sources.files.many_files import map_files
 from shardkit.sources.files.streams import open_raw
 from shardkit.sources.listing import expand_inputs
 from shardkit.sources.tfrecord.blocks import Form, form_of, is_record_header, is_zlib_of_records
 from shardkit.storage import files as storage
 from shardkit.units import format_number
 
-T = TypeVar("T")
 Compression = Literal["gzip", "none"]
 
 _HEAD_BYTES = 4096
-_REMOTE_THREADS = 32
 _LISTED_NAMES = 5
 _GZIP_WINDOW = 16 + 15
 _TFRECORD_NAME = re.compile(r"tf[-_.]?rec|\.records?\b|-\d{4,}-of-\d{4,}$", re.IGNORECASE)
@@ -102,7 +100,7 @@ def list_tfrecords(patterns: Sequence[str], options: IndexOptions) -> Listed:
         raise _no_common_folder(listed)
     _refuse_other_texts(listed)
     wanted, others, empty = [], [], []
-    for inspected in _map(_inspect, listed):
+    for inspected in map_files(_inspect, listed):
         if inspected.holds_records:
             wanted.append(inspected)
         elif inspected.file.path not in named and not is_called_tfrecord(inspected.file.name):
@@ -170,13 +168,6 @@ def _unzipped_head(head: bytes) -> bytes:
         return zlib.decompressobj(_GZIP_WINDOW).decompress(head, HEADER_BYTES)
     except zlib.error:
         return b""
-
-
-def _map(function: Callable[[RawFile], T], files: Sequence[RawFile]) -> list[T]:
-    if all(storage.is_local(f.path) for f in files):
-        return [function(f) for f in files]
-    with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
-        return list(threads.map(function, files))
 
 
 def _one_compression(inspected: Sequence[_Inspected]) -> Compression:

@@ -13,6 +13,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.encoding.codec import BLOCK_BYTES
 from shardkit.encoding.gzip_files import GzipStream
 from shardkit.encoding.kernel import crc32c
@@ -24,7 +25,7 @@ from shardkit.messages import printable
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.files.expansion_limit import ExpansionGuard
 from shardkit.sources.files.read_ahead import read_ahead
-from shardkit.sources.files.streams import ByteStream, GuardedStream, guard_unchanged, open_raw
+from shardkit.sources.files.streams import GuardedStream, guard_unchanged, open_raw
 from shardkit.sources.tfrecord.blocks import Form, Frames, RecordBlock, byte_place, max_length, read_blocks
 from shardkit.sources.tfrecord.feature_shapes import FileShape, features_of, observe
 from shardkit.sources.tfrecord.rows import BlockDecoder
@@ -235,7 +236,7 @@ class _PartCollector:
         return None if self._decoder is None else StatisticsPart(self._features, self._collector.to_bytes())
 
 
-class _StoredBytes:
+class _StoredBytes(ByteStream):
     """The bytes of a file as they are stored, hashed on the way."""
 
     def __init__(self, raw: BinaryIO, report: Callable[[int], None]) -> None:
@@ -250,11 +251,6 @@ class _StoredBytes:
         self.crc32c = crc32c(data, self.crc32c)
         self._report(len(data))
         return data
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def statistics_key(features: Features) -> list[tuple[str, str, tuple[int | None, ...]]]:

@@ -13,12 +13,12 @@ import msgspec
 from shardkit import file_types
 from shardkit.errors import BadInputError, UsageError
 from shardkit.messages import printable
-from shardkit.runtime.threads import worker_threads
 from shardkit.sources.arrays.numpy_splits import parts_by_split
 from shardkit.sources.base import RawFile, SourceOptions, StoredShard
 from shardkit.sources.dataset.inputs import Datasets, Version, find_datasets, version_named
 from shardkit.sources.file_globs import choice_notes, choose_files, without_excluded
 from shardkit.sources.files.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
+from shardkit.sources.files.many_files import map_files
 from shardkit.sources.files.streams import open_raw
 from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.registry import naming_fault
@@ -28,7 +28,6 @@ from shardkit.storage.local_listing import other_names
 
 _GLOB = re.compile(r"[*?\[]")
 _MANY_NOTES = 5
-_REMOTE_THREADS = 32
 _UNLISTED = "is in the folder of a dataset that does not name it, and was left out; --format NAME reads all of a format"
 
 
@@ -163,7 +162,7 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
     root = expanded.root
     listed = sorted((_raw_file(info, expanded, options) for info in expanded.files), key=_order_of)
     kept = without_excluded(listed, options)
-    inspected = _inspect_all(kept, options)
+    inspected = map_files(lambda file: _inspect(file, options), kept)
     if len(inspected) == 1 and inspected[0].members is not None:
         root, members = _within(inspected[0].file, inspected[0].members.files)
         named = [(inspected[0].file.name, file) for file in members]
@@ -243,13 +242,6 @@ def _name(path: str, root: str) -> str:
 def _order_of(file: RawFile) -> tuple[str, int]:
     # The shards of a dataset keep its order; the names of their folders are hashes.
     return (file.name, 0) if file.shard is None else (file.shard.dataset, file.shard.position)
-
-
-def _inspect_all(files: list[RawFile], options: SourceOptions) -> list[_Inspected]:
-    if all(storage.is_local(f.path) for f in files):
-        return [_inspect(f, options) for f in files]
-    with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
-        return list(threads.map(lambda f: _inspect(f, options), files))
 
 
 def _inspect(file: RawFile, options: SourceOptions) -> _Inspected:

@@ -19,8 +19,8 @@ from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.file_types import COMPRESSED_PATTERN
 from shardkit.messages import printable
-from shardkit.sources.arrays.batches import ArrayPart, check_has_columns, check_row_size, make_batch
-from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, columns_of, feature_of
+from shardkit.sources.arrays.batches import ArrayRows, OpenArray, check_row_size, common_features, cut_rows
+from shardkit.sources.arrays.columns import ArrayColumn, columns_of
 from shardkit.sources.arrays.rows import ArrayLayout, OrderedRows
 from shardkit.sources.base import (
     InputSplit,
@@ -31,6 +31,7 @@ from shardkit.sources.base import (
     choose_split_bytes,
     place,
 )
+from shardkit.sources.files.many_files import attempt
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly
 
 _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -81,23 +82,11 @@ class IdxSource(SourceSettings):
         tables = _tables_of(files)
         if not tables:
             raise NoRowsError(why="all input files are empty")
-        found: list[tuple[str, tuple[ArrayColumn, ...]]] = []
-        damaged: DamagedFileError | None = None
-        for table in tables:
-            try:
-                members = _members_of(table, files, options)
-            except DamagedFileError as error:
-                if not options.tolerates_bad_rows:
-                    raise
-                damaged = damaged or error
-                continue
-            found.append((members[0].file.name, tuple(c for m in members for c in m.columns)))
-        if not found and damaged is not None:
-            raise damaged
-        first_name, first = found[0]
-        for name, columns in found[1:]:
-            check_same_columns(first, first_name, columns, name)
-        return tuple(feature_of(column) for column in first)
+        found = ((files[table.indices[0]], attempt(_members_of, table, files, options)) for table in tables)
+        listed = (
+            (f, m if isinstance(m, DamagedFileError) else [c for one in m for c in one.columns]) for f, m in found
+        )
+        return common_features(listed, options)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns which files were paired."""
@@ -118,11 +107,9 @@ class IdxSource(SourceSettings):
                 file_stop=max(table.indices) + 1,
                 num_bytes=sum(f.num_bytes for f in chosen),
             )
-            try:
-                parts = self._cut(whole, _members_of(table, files, options))
-            except DamagedFileError:
-                # Reading finds the damage again, and the options for bad input decide there.
-                parts = [whole]
+            members = attempt(_members_of, table, files, options)
+            # Reading finds the damage again, and the options for bad input decide there.
+            parts = [whole] if isinstance(members, DamagedFileError) else self._cut(whole, members)
             splits += [msgspec.structs.replace(p, index=len(splits) + n) for n, p in enumerate(parts)]
         return splits
 
@@ -141,18 +128,8 @@ class IdxSource(SourceSettings):
             for index in table.indices:
                 stack.enter_context(guard_unchanged(files[index]))
             members = _members_of(table, files, options)
-            check_has_columns([c for m in members for c in m.columns], features, members[0].file)
-            readers = [_open_rows(stack, member, split.start) for member in members]
-            num_rows = members[0].layout.num_rows
-            stop = split.stop or num_rows
-            step = max(1, self.batch_bytes // sum(m.layout.row_bytes for m in members))
-            for row in range(split.start, stop, step):
-                count = min(step, stop - row)
-                parts = [ArrayPart(m.columns, r.read(count)) for m, r in zip(members, readers, strict=True)]
-                yield make_batch(parts, features, split, members[0].file, row, options)
-            if stop == num_rows:
-                for reader in readers:
-                    reader.finish()
+            arrays = [OpenArray(m.columns, m.layout, _open_rows(stack, m, split.start)) for m in members]
+            yield from ArrayRows(arrays, features, split, members[0].file, options).read(self.batch_bytes)
 
     def _cut(self, whole: InputSplit, members: tuple[_Member, ...]) -> list[InputSplit]:
         num_rows = members[0].layout.num_rows
@@ -161,12 +138,7 @@ class IdxSource(SourceSettings):
         if not all(is_seekable(m.file) for m in members):
             return [whole]
         row_bytes = sum(m.layout.row_bytes for m in members)
-        step = max(1, (self.split_bytes or choose_split_bytes(members[0].file.num_bytes)) // row_bytes)
-        return [
-            msgspec.structs.replace(whole, start=start, stop=stop, num_bytes=(stop - start) * row_bytes)
-            for start in range(0, num_rows, step)
-            for stop in [min(start + step, num_rows)]
-        ]
+        return cut_rows(whole, num_rows, row_bytes, self.split_bytes or choose_split_bytes(members[0].file.num_bytes))
 
 
 def read_layout(file: RawFile) -> ArrayLayout:

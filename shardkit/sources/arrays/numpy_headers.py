@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.errors import DamagedFileError
 from shardkit.file_types import text_kind
 from shardkit.messages import shown
 from shardkit.sources.arrays.rows import ArrayLayout
-from shardkit.sources.files.streams import ByteStream, read_exactly
+from shardkit.sources.files.streams import read_exactly
 from shardkit.units import KiB
 
 MAGIC = b"\x93NUMPY"

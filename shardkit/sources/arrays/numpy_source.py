@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -15,9 +15,8 @@ from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.file_types import COMPRESSED_PATTERN, suffix_of
 from shardkit.messages import shown
-from shardkit.runtime.threads import worker_threads
-from shardkit.sources.arrays.batches import ArrayPart, check_has_columns, check_row_size, make_batch
-from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, columns_of, feature_of
+from shardkit.sources.arrays.batches import ArrayRows, OpenArray, check_row_size, common_features, cut_rows
+from shardkit.sources.arrays.columns import ArrayColumn, columns_of
 from shardkit.sources.arrays.numpy_headers import MAGIC, read_layout
 from shardkit.sources.arrays.numpy_splits import arrays_by_split, split_of_part
 from shardkit.sources.arrays.numpy_zip import MemberStream, list_members, open_archive
@@ -33,6 +32,7 @@ from shardkit.sources.base import (
 )
 from shardkit.sources.class_folders import describe_classes, find_class_level
 from shardkit.sources.columns.sampling import sample_files
+from shardkit.sources.files.many_files import attempt, map_files
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_raw, open_stream, read_exactly
 from shardkit.storage import files as storage
 from shardkit.units import GiB, format_count, format_size
@@ -41,9 +41,6 @@ _NAME = re.compile(rf"[^/]\.np[yz]({COMPRESSED_PATTERN})?$", re.IGNORECASE)
 _ZIP = b"PK"
 _MAX_HELD_BYTES = GiB
 _NAMED_ARRAYS = 10
-_REMOTE_THREADS = 32
-
-_T = TypeVar("_T")
 
 
 class _StoredArray(NamedTuple):
@@ -72,7 +69,7 @@ class NumpySource(SourceSettings):
         arrays = [file for file in files if file.num_bytes and suffix_of(file.name) == ".npy"]
         if options.array_record is not None or len(arrays) < 2:
             return options
-        found = _on_threads(sample_files(arrays), lambda file: _try_listing(file, files, options))
+        found = map_files(lambda file: attempt(_list_arrays, file, files, options), sample_files(arrays))
         kinds = {
             (a.layout.dtype, a.layout.shape[1:]) for one in found if not isinstance(one, DamagedFileError) for a in one
         }
@@ -101,21 +98,11 @@ class NumpySource(SourceSettings):
         filled = [f for f in files if f.num_bytes]
         if not filled:
             raise NoRowsError(why="all input files are empty")
-        found: list[tuple[RawFile, tuple[ArrayColumn, ...]]] = []
-        damaged: DamagedFileError | None = None
-        for file, arrays in zip(filled, _on_threads(filled, lambda f: _try_listing(f, files, options)), strict=True):
-            if isinstance(arrays, DamagedFileError):
-                damaged = damaged or arrays
-                if not options.tolerates_bad_rows:
-                    raise arrays
-                continue
-            found.append((file, tuple(c for array in arrays for c in array.columns)))
-        if not found and damaged is not None:
-            raise damaged
-        first, columns = found[0]
-        for other, others in found[1:]:
-            check_same_columns(columns, first.name, others, other.name)
-        return tuple(feature_of(column) for column in columns)
+        listed = zip(filled, map_files(lambda f: attempt(_list_arrays, f, files, options), filled), strict=True)
+        columns = (
+            (f, a if isinstance(a, DamagedFileError) else [c for one in a for c in one.columns]) for f, a in listed
+        )
+        return common_features(columns, options)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns nothing: the headers say what the arrays are."""
@@ -124,7 +111,7 @@ class NumpySource(SourceSettings):
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts stored arrays between rows; a file that is compressed or in an archive is one split."""
         filled = [(index, file) for index, file in enumerate(files) if file.num_bytes]
-        listed = _on_threads([f for _, f in filled], lambda f: _try_listing(f, files, options))
+        listed = map_files(lambda f: attempt(_list_arrays, f, files, options), [f for _, f in filled])
         splits: list[InputSplit] = []
         for (index, file), arrays in zip(filled, listed, strict=True):
             whole = InputSplit(index=0, file_start=index, file_stop=index + 1, num_bytes=file.num_bytes)
@@ -147,18 +134,9 @@ class NumpySource(SourceSettings):
         file = files[split.file_start]
         with guard_unchanged(file), ExitStack() as stack:
             arrays = _list_arrays(file, files, options)
-            check_has_columns([c for a in arrays for c in a.columns], features, file)
             readers = _open_readers(stack, file, arrays, split.start)
-            num_rows = arrays[0].layout.num_rows
-            stop = split.stop or num_rows
-            step = max(1, self.batch_bytes // sum(a.layout.row_bytes for a in arrays))
-            for row in range(split.start, stop, step):
-                count = min(step, stop - row)
-                parts = [ArrayPart(a.columns, reader.read(count)) for a, reader in zip(arrays, readers, strict=True)]
-                yield make_batch(parts, features, split, file, row, options)
-            if stop == num_rows:
-                for reader in readers:
-                    reader.finish()
+            opened = [OpenArray(a.columns, a.layout, rows) for a, rows in zip(arrays, readers, strict=True)]
+            yield from ArrayRows(opened, features, split, file, options).read(self.batch_bytes)
 
     def _cut(self, whole: InputSplit, file: RawFile, arrays: tuple[_StoredArray, ...]) -> list[InputSplit]:
         layout = arrays[0].layout
@@ -167,21 +145,7 @@ class NumpySource(SourceSettings):
         if arrays[0].member is not None or not _can_seek(file, arrays[0]):
             return [whole]
         wanted = self.split_bytes or choose_split_bytes(file.num_bytes)
-        step = max(1, wanted // layout.row_bytes)
-        return [
-            msgspec.structs.replace(whole, start=start, stop=stop, num_bytes=(stop - start) * layout.row_bytes)
-            for start in range(0, layout.num_rows, step)
-            for stop in [min(start + step, layout.num_rows)]
-        ]
-
-
-def _try_listing(
-    file: RawFile, files: tuple[RawFile, ...], options: SourceOptions
-) -> tuple[_StoredArray, ...] | DamagedFileError:
-    try:
-        return _list_arrays(file, files, options)
-    except DamagedFileError as error:
-        return error
+        return cut_rows(whole, layout.num_rows, layout.row_bytes, wanted)
 
 
 def _list_arrays(file: RawFile, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[_StoredArray, ...]:
@@ -298,10 +262,3 @@ def _stem(name: str) -> str:
     base = name.rpartition("/")[2]
     found = _NAME.search(base)
     return base[: found.start() + 1] if found else base
-
-
-def _on_threads(files: list[RawFile], work: Callable[[RawFile], _T]) -> list[_T]:
-    if len(files) < 2 or all(storage.is_local(f.path) for f in files):
-        return [work(f) for f in files]
-    with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
-        return list(threads.map(work, files))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.errors import BadInputError, DamagedFileError, StorageError, UsageError
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile, place
@@ -20,7 +21,6 @@ _SUFFIX = ".npy"
 _ENCRYPTED = 0x1
 _MAX_MEMBERS = 10_000
 _HARMLESS_BYTES = 64 * MiB
-_PIECE_BYTES = MiB
 _ERRORS = (
     zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error, ValueError,
     OverflowError, MemoryError,
@@ -38,7 +38,7 @@ def open_archive(raw: BinaryIO, file: RawFile) -> zipfile.ZipFile:
         return zipfile.ZipFile(raw)
 
 
-class MemberStream:
+class MemberStream(ByteStream):
     """One member of an archive as a stream; its checksum is compared at its end.
 
     Args:
@@ -59,12 +59,6 @@ class MemberStream:
         """Returns up to `num_bytes` bytes, none at the end."""
         with _translated(self._file):
             return self._content.read(num_bytes)
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
-        found = self.read(min(len(buffer), _PIECE_BYTES))
-        buffer[: len(found)] = found
-        return len(found)
 
 
 def list_members(archive: zipfile.ZipFile, file: RawFile, max_expansion: int) -> list[tuple[str, zipfile.ZipInfo]]:

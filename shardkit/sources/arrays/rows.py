@@ -6,9 +6,9 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 import numpy as np
 
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.errors import DamagedFileError
 from shardkit.sources.arrays.columns import Array
-from shardkit.sources.files.streams import ByteStream
 from shardkit.units import MiB
 
 _SLAB_BYTES = 64 * MiB

@@ -13,7 +13,8 @@ from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from shardkit.sources.files.streams import ByteStream, read_exactly
+from shardkit.encoding.byte_stream import ByteStream
+from shardkit.sources.files.streams import read_exactly
 from shardkit.units import KiB, MiB, format_size
 
 MAGIC = b"Obj\x01"

@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from shardkit.decode_errors import DECODE_ERRORS
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.features import Features
 from shardkit.sources.avro.container import (
     MAGIC,
@@ -30,7 +31,7 @@ from shardkit.sources.avro.schema import AvroSchema, read_schema
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
 from shardkit.sources.columnar.arrow_columns import Column
 from shardkit.sources.columnar.source import ColumnarSource, Container
-from shardkit.sources.files.streams import ByteStream, open_raw, open_stream
+from shardkit.sources.files.streams import open_raw, open_stream
 from shardkit.units import MiB
 
 _SMALL_BLOCK_BYTES = 16 * MiB

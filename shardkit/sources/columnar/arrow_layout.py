@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import BinaryIO, NamedTuple
 
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.sources.columnar.arrow_messages import (
     DICTIONARY,
     FILE_MAGIC,
@@ -19,7 +20,7 @@ from shardkit.sources.columnar.arrow_messages import (
     parse_footer,
     parse_message,
 )
-from shardkit.sources.files.streams import ByteStream, read_exactly
+from shardkit.sources.files.streams import read_exactly
 from shardkit.units import GiB, MiB, format_size
 
 # A stream of more batches is not walked through in advance, and so read by one worker.

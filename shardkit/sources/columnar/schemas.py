@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -13,7 +12,6 @@ import pyarrow as pa
 from shardkit.errors import BadInputError, NarrowTypesError, NoRowsError, UsageError
 from shardkit.features import Feature, Features, feature_from_arrow
 from shardkit.messages import printable, shown
-from shardkit.runtime.threads import worker_threads
 from shardkit.sources.base import (
     BATCH_BYTES,
     InputSplit,
@@ -33,16 +31,13 @@ from shardkit.sources.columns.partitions import partition_features, partition_va
 from shardkit.sources.columns.row_casting import cast_rows
 from shardkit.sources.columns.row_json import row_as_json
 from shardkit.sources.columns.row_sizes import cuts, largest_size, row_sizes
-from shardkit.storage import files as storage
+from shardkit.sources.files.many_files import map_files
 from shardkit.units import format_number, format_size
 
 MAX_BATCH_ROWS = 65_536
 
-_REMOTE_THREADS = 32
 _NOTED_COLUMNS = 5
 _CORRECT = "Correct the row, or declare the column in a --schema file"
-
-_T = TypeVar("_T")
 
 
 def infer_features(
@@ -161,14 +156,6 @@ def _described(column: Column) -> str:
         return feature_from_arrow(column.name, column.type_, nullable=True, where="").describe_type()
     except UsageError:
         return str(column.type_)
-
-
-def map_files(function: Callable[[RawFile], _T], files: Sequence[RawFile]) -> list[_T]:
-    """Returns the result of a function for each file; many at a time where the files are remote."""
-    if len(files) < 2 or all(storage.is_local(f.path) for f in files):
-        return [function(f) for f in files]
-    with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
-        return list(threads.map(function, files))
 
 
 def cut_pieces(pieces: Sequence[tuple[int, int]], wanted_bytes: int) -> Iterator[InputSplit]:

@@ -32,10 +32,11 @@ from shardkit.sources.base import (
     place,
 )
 from shardkit.sources.columnar.arrow_columns import Column, flatten_batch, flatten_schema, null_without_class
-from shardkit.sources.columnar.schemas import RowFitter, check_columns, infer_features, map_files, type_notes
+from shardkit.sources.columnar.schemas import RowFitter, check_columns, infer_features, type_notes
 from shardkit.sources.columns.dropped_columns import is_dropped
 from shardkit.sources.columns.union_notes import union_notes
 from shardkit.sources.files.expansion_limit import largest_expansion
+from shardkit.sources.files.many_files import map_files
 from shardkit.sources.files.streams import guard_unchanged
 from shardkit.units import MiB, format_size
 

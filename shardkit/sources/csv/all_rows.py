@@ -16,9 +16,10 @@ from shardkit.messages import shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.columns.casting import count_rounded
 from shardkit.sources.csv.dialect import Dialect
-from shardkit.sources.csv.heads import attempt, read_csv_head, read_evidence, texts_of_block
+from shardkit.sources.csv.heads import read_csv_head, read_evidence, texts_of_block
 from shardkit.sources.csv.leading_zeros import find_line
 from shardkit.sources.csv.parser import with_blanks
+from shardkit.sources.files.many_files import attempt
 from shardkit.sources.text.splits import read_blocks
 from shardkit.sources.text.type_inference import USUAL_NULLS, Evidence, decide, examine, unite
 from shardkit.units import MiB

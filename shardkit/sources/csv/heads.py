@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -17,13 +17,13 @@ from shardkit.sources.csv.bad_records import is_utf8, parse_good_records
 from shardkit.sources.csv.dialect import Dialect
 from shardkit.sources.csv.leading_zeros import OddValue, find_line
 from shardkit.sources.csv.parser import is_blank, with_blanks
+from shardkit.sources.files.many_files import attempt
 from shardkit.sources.text.blocks import TextBlock
 from shardkit.sources.text.rejected_records import BadRecord, error_at
 from shardkit.sources.text.splits import read_blocks
 from shardkit.sources.text.type_inference import Evidence, decide, examine, find_untyped_value, unite
 
 _FEW_ROWS = 10
-_T = TypeVar("_T")
 
 
 class CsvHead(NamedTuple):
@@ -162,11 +162,3 @@ def _read_texts(data: bytes, dialect: Dialect, null_values: tuple[str, ...]) -> 
     )
     empty = pa.array([], pa.string())
     return {name: pa.concat_arrays([empty, *table.column(name).chunks]) for name in dialect.columns}
-
-
-def attempt(work: Callable[..., _T], *arguments: object) -> _T | DamagedFileError:
-    """Returns what `work` returns, or the damage that it meets."""
-    try:
-        return work(*arguments)
-    except DamagedFileError as error:
-        return error

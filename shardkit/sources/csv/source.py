@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
 
 import msgspec
 
 from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.messages import printable, shown
-from shardkit.runtime.threads import worker_threads
 from shardkit.sources.base import (
     InputSplit,
     RawFile,
@@ -39,9 +37,10 @@ from shardkit.sources.csv.dialect import (
     read_first_line,
 )
 from shardkit.sources.csv.header import FirstRows, have_header, header_notes, made_names
-from shardkit.sources.csv.heads import attempt, find_odd_values, read_csv_head, read_evidence
+from shardkit.sources.csv.heads import find_odd_values, read_csv_head, read_evidence
 from shardkit.sources.csv.leading_zeros import untyped_notes
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser
+from shardkit.sources.files.many_files import attempt, map_files, undamaged
 from shardkit.sources.files.streams import guard_unchanged
 from shardkit.sources.text.line_numbers import LineNumbers
 from shardkit.sources.text.quoting import QuotedRecords
@@ -49,15 +48,11 @@ from shardkit.sources.text.rejected_records import BatchMaker
 from shardkit.sources.text.splits import read_blocks, split_file
 from shardkit.sources.text.together import read_small_texts, rows_of
 from shardkit.sources.text.type_inference import (
-    Evidence,
     column_notes,
     decide,
     unite,
 )
-from shardkit.storage import files as storage
 
-_T = TypeVar("_T")
-_REMOTE_THREADS = 32
 _LISTED_COLUMNS = 5
 _FIRST_LINES = 16
 
@@ -81,7 +76,7 @@ class CsvSource(SourceSettings):
             return options
         options = self._with_format(options)
         filled = sample_files([f for f in files if f.num_bytes], _FIRST_LINES)
-        lines = _undamaged(_on_threads(filled, lambda i: attempt(_read_first_rows, filled[i], options)), options)
+        lines = undamaged(map_files(lambda file: attempt(_read_first_rows, file, options), filled), options)
         found = [rows for rows in lines if rows is not None]
         if not found or (not options.no_header and have_header(found)):
             return options
@@ -252,7 +247,7 @@ class CsvSource(SourceSettings):
         if options.columns is not None:
             check_columns(options.columns, "--columns", "Give each column one name")
         filled = [f for f in files if f.num_bytes]
-        dialects = _undamaged(_on_threads(filled, lambda i: attempt(read_dialect, filled[i], options)), options)
+        dialects = undamaged(map_files(lambda file: attempt(read_dialect, file, options), filled), options)
         written = [(f, d) for f, d in zip(filled, dialects, strict=True) if d is not None]
         if not written:
             raise NoRowsError(
@@ -285,9 +280,9 @@ def _columns(written: list[tuple[RawFile, Dialect]], options: SourceOptions) -> 
 
 def _evidence(written: list[tuple[RawFile, Dialect]], columns: tuple[str, ...], options: SourceOptions) -> AllRows:
     """Returns what the first rows tell of the columns, and all rows where those tell nothing or are not enough."""
-    sampled = sample_files(written)
-    found = _on_threads([f for f, _ in sampled], lambda i: attempt(read_evidence, *sampled[i], options))
-    heads = [evidence for evidence in _undamaged(found, options) if evidence is not None]
+    sampled = dict(sample_files(written))
+    found = map_files(lambda file: attempt(read_evidence, file, sampled[file], options), list(sampled))
+    heads = [evidence for evidence in undamaged(found, options) if evidence is not None]
     first = {name: unite(e[name] for e in heads if name in e) for name in columns}
     is_small = sum(file.num_bytes for file, _ in written) <= ALL_ROWS_BYTES
     wanted = {n: e for n, e in first.items() if options.types_of_all_rows or (is_small and not e.kinds)}
@@ -304,24 +299,3 @@ def _check_header(columns: tuple[str, ...], features: Features, file: RawFile) -
             check_same_columns(names, "the other files", columns, file.name)
         except UsageError as error:
             raise BadInputError(error.what, where=place(file), why=error.why) from error
-
-
-def _named(evidence: dict[str, Evidence], dialect: Dialect) -> dict[str, Evidence]:
-    # A name that was made up tells nothing.
-    return {name: found for name, found in evidence.items() if name not in dialect.unnamed}
-
-
-def _undamaged(found: list[_T | DamagedFileError], options: SourceOptions) -> list[_T | None]:
-    # Returns None for damaged files, which tolerance leaves to reading, unless all files are damaged.
-    damage = [item for item in found if isinstance(item, DamagedFileError)]
-    if damage and (not options.tolerates_bad_rows or len(damage) == len(found)):
-        raise damage[0]
-    return [None if isinstance(item, DamagedFileError) else item for item in found]
-
-
-def _on_threads(files: list[RawFile], work: Callable[[int], _T]) -> list[_T]:
-    # Stores answer slowly, so many are asked at once; local files gain nothing from that.
-    if len(files) < 2 or all(storage.is_local(f.path) for f in files):
-        return [work(i) for i in range(len(files))]
-    with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
-        return list(threads.map(work, range(len(files))))

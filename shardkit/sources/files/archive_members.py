@@ -15,10 +15,11 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 from isal import igzip_lib, isal_zlib
 
+from shardkit.encoding.byte_stream import Readable
 from shardkit.sources.base import ArchiveMember, RawFile
 from shardkit.sources.files.zip_directory import DEFLATED, ENCRYPTED, LOCAL_HEADER, LOCAL_MAGIC, STORED
 from shardkit.storage.seekable_file import SeekableFile
@@ -29,14 +30,6 @@ _RAW_WINDOW = -15
 _MAX_IDLE = 8
 _MAX_HEAD_BYTES, _MAX_HEADS_BYTES = 2 * MiB, 64 * MiB
 _DAMAGED = cast(type[Exception], igzip_lib.IsalError)
-
-
-class Readable(Protocol):
-    """What is read from front to back."""
-
-    def read(self, num_bytes: int, /) -> bytes:
-        """Returns up to `num_bytes` bytes, none at the end."""
-        ...
 
 
 OpenArchive = Callable[[RawFile], AbstractContextManager[Readable]]

@@ -17,6 +17,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.errors import BadInputError, DamagedFileError, UnsafeInputError
 from shardkit.file_types import COMPRESSED_PATTERN, compression_of, has_image_suffix
 from shardkit.messages import printable, shown
@@ -24,7 +25,7 @@ from shardkit.sources.base import ArchiveMember, RawFile, SourceOptions, place
 from shardkit.sources.file_globs import without_excluded
 from shardkit.sources.files.archive_members import remember_head
 from shardkit.sources.files.expansion_limit import expansion_error, largest_expansion
-from shardkit.sources.files.streams import ByteStream, open_raw, open_stored, open_stream, read_exactly, read_head
+from shardkit.sources.files.streams import open_raw, open_stored, open_stream, read_exactly, read_head
 from shardkit.sources.files.tar_headers import BLOCK_BYTES, is_tar
 from shardkit.sources.files.tar_stream import TarDamageError, TarMember, TarStream, cut_name, unsafe_name
 from shardkit.sources.files.zip_directory import NoDirectoryError, OverlapError, ZipEntry, ZipError, read_directory

@@ -7,9 +7,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from shardkit.encoding.byte_stream import Readable
 from shardkit.errors import UsageError
 from shardkit.messages import shown
-from shardkit.sources.files.transcoding import ConvertedStream, Readable
+from shardkit.sources.files.transcoding import ConvertedStream
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*(?P<end>"?)|[\[\]{}:]', re.DOTALL)
 _NO_BLANK = re.compile(rb"[^\r\n]")

@@ -6,8 +6,8 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
+from shardkit.encoding.byte_stream import ByteStream, Readable
 from shardkit.runtime.threads import start_thread
 from shardkit.units import MiB
 
@@ -16,12 +16,8 @@ _NUM_PIECES = 4
 _WAIT_S = 0.1
 
 
-class _Readable(Protocol):
-    def read(self, num_bytes: int, /) -> bytes: ...
-
-
 @contextmanager
-def read_ahead(stream: _Readable) -> Iterator[ReadAheadStream]:
+def read_ahead(stream: Readable) -> Iterator[ReadAheadStream]:
     """Opens a stream that another thread fills, at most _NUM_PIECES pieces ahead; the thread ends with the block.
 
     What the other stream raises is raised where its bytes would have been read.
@@ -37,7 +33,7 @@ def read_ahead(stream: _Readable) -> Iterator[ReadAheadStream]:
         thread.join()
 
 
-class ReadAheadStream:
+class ReadAheadStream(ByteStream):
     """The reading end.
 
     Args:
@@ -51,15 +47,6 @@ class ReadAheadStream:
 
     def read(self, num_bytes: int, /) -> bytes:
         """Returns up to `num_bytes` bytes, none at the end."""
-        return bytes(self._take(num_bytes))
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
-        piece = self._take(len(buffer))
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    def _take(self, num_bytes: int) -> memoryview:
         while not self._piece and self._end is None:
             item = self._pieces.get()
             if isinstance(item, bytes) and item:
@@ -69,10 +56,10 @@ class ReadAheadStream:
         if not self._piece and isinstance(self._end, BaseException):
             raise self._end
         taken, self._piece = self._piece[:num_bytes], self._piece[num_bytes:]
-        return taken
+        return bytes(taken)
 
 
-def _fill(stream: _Readable, pieces: queue.Queue[bytes | BaseException], is_over: threading.Event) -> None:
+def _fill(stream: Readable, pieces: queue.Queue[bytes | BaseException], is_over: threading.Event) -> None:
     item: bytes | BaseException = b""
     while not is_over.is_set():
         try:

@@ -8,10 +8,11 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.encoding.gzip_files import COMPRESSED_BYTES, CUT_OFF, GzipStream, followed
 from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, StorageError, UsageError
 from shardkit.sources.base import ArchiveMember, RawFile, place
@@ -27,18 +28,6 @@ _MAX_HELD_BYTES = 256 * MiB
 _READ_BYTES = 64 * MiB
 _MAX_DICTIONARY_BYTES = 256 * MiB
 _TRANSLATED = (EOFError, OSError, lzma.LZMAError, zlib.error)
-
-
-class ByteStream(Protocol):
-    """What is read from front to back."""
-
-    def read(self, num_bytes: int, /) -> bytes:
-        """Returns up to `num_bytes` bytes, none at the end."""
-        ...
-
-    def readinto(self, buffer: memoryview, /) -> int | None:
-        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
-        ...
 
 
 @contextmanager
@@ -267,7 +256,7 @@ def new_xz() -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_DICTIONARY_BYTES)
 
 
-class _JoinedStreams:
+class _JoinedStreams(ByteStream):
     # Streams of bz2 or xz, one behind the other.
     def __init__(
         self, raw: BinaryIO, new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor], magic: bytes
@@ -289,11 +278,6 @@ class _JoinedStreams:
             if found:
                 return found
         return b""
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        found = self.read(min(len(buffer), COMPRESSED_BYTES))
-        buffer[: len(found)] = found
-        return len(found)
 
     def _begin(self) -> bool:
         # Behind a stream there may be another one, or zeros.

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from shardkit.sources.files.streams import ByteStream, read_exactly
+from shardkit.encoding.byte_stream import ByteStream
+from shardkit.sources.files.streams import read_exactly
 from shardkit.sources.files.tar_headers import (
     BLOCK_BYTES,
     LONG_LINK,

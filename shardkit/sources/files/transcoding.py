@@ -6,10 +6,10 @@ import codecs
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Protocol
 
 import msgspec
 
+from shardkit.encoding.byte_stream import ByteStream, Readable
 from shardkit.errors import DamagedFileError, UsageError
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.units import KiB, MiB
@@ -21,14 +21,6 @@ _COMMENT = re.compile(f"[!#-\\x7e \\t]{{1,{_MAX_COMMENT}}}")
 _UTF8 = frozenset({"utf-8", "utf-8-sig"})
 # They write names of hosts and literals of programs, not files, and some cannot be read piece by piece.
 _NO_FILES = frozenset({"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "unicode_escape"})
-
-
-class Readable(Protocol):
-    """What is read in pieces."""
-
-    def read(self, num_bytes: int, /) -> bytes:
-        """Returns up to so many bytes, none at the end."""
-        ...
 
 
 def with_text_options(files: Iterable[RawFile], options: SourceOptions) -> tuple[RawFile, ...]:
@@ -72,7 +64,7 @@ def find_encoding(name: str) -> str | None:
     return None if found in _UTF8 else found
 
 
-class ConvertedStream(ABC):
+class ConvertedStream(ByteStream, ABC):
     """A stream whose bytes are converted piece by piece.
 
     Args:
@@ -90,25 +82,16 @@ class ConvertedStream(ABC):
         Raises:
             DamagedFileError, UsageError: If the bytes before cannot be converted.
         """
-        return bytes(self._take(num_bytes))
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
-        piece = self._take(len(buffer))
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    @abstractmethod
-    def _convert(self, data: bytes) -> bytes:
-        """Returns what some more bytes become, perhaps nothing yet; without bytes the rest of what was held."""
-
-    def _take(self, num_bytes: int) -> memoryview:
         while not self._ready and not self._is_over:
             data = self._raw.read(_PIECE_BYTES)
             self._is_over = not data
             self._ready = memoryview(self._convert(data))
         taken, self._ready = self._ready[:num_bytes], self._ready[num_bytes:]
-        return taken
+        return bytes(taken)
+
+    @abstractmethod
+    def _convert(self, data: bytes) -> bytes:
+        """Returns what some more bytes become, perhaps nothing yet; without bytes the rest of what was held."""
 
 
 class TranscodedStream(ConvertedStream):

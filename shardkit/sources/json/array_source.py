@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -19,13 +19,12 @@ from shardkit.sources.base import (
     RowBatch,
     SourceOptions,
     SourceSettings,
-    choose_split_bytes,
     numbered,
     place,
 )
 from shardkit.sources.columns.folder_columns import FolderColumns, with_folder_columns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS
-from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_head
+from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head
 from shardkit.sources.json.bad_lines import parse_line, readers
 from shardkit.sources.json.decoder import try_decode
 from shardkit.sources.json.object_bounds import Elements, FrameError, State, iter_elements, state_behind_element
@@ -34,6 +33,7 @@ from shardkit.sources.json.value_modes import Mode, written_modes
 from shardkit.sources.text.blocks import Lines, RecordTooLongError, TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers, line_at
 from shardkit.sources.text.rejected_records import BadRecord, BatchMaker, GoodRecords
+from shardkit.sources.text.splits import cut_file
 from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.units import KiB, MiB, format_size
 
@@ -89,22 +89,11 @@ class JsonArraySource(SourceSettings):
         return numbered(chain.from_iterable(self._split_one(f, i, options) for i, f in enumerate(files)))
 
     def _split_one(self, file: RawFile, file_index: int, options: SourceOptions) -> list[InputSplit]:
-        whole = InputSplit(index=0, file_start=file_index, file_stop=file_index + 1, num_bytes=file.num_bytes)
-        split_bytes = self.split_bytes or choose_split_bytes(file.num_bytes)
-        if not file.num_bytes:
-            return []
-        if not is_seekable(file) or file.num_bytes <= split_bytes:
-            return [whole]
-        try:
-            bounds = [0, *_find_cuts(file, options, split_bytes), file.num_bytes]
-        except DamagedFileError:
-            if not options.tolerates_bad_rows:
-                raise
-            bounds = [0, file.num_bytes]
+        find_cuts = functools.partial(_find_cuts, file, options)
+        # The last one is read up to the end, which tells whether the array is closed.
         return [
-            # The last one is read up to the end, which tells whether the array is closed.
-            msgspec.structs.replace(whole, start=a, stop=b if b < file.num_bytes else 0, num_bytes=b - a)
-            for a, b in pairwise(bounds)
+            msgspec.structs.replace(split, stop=0 if split.stop == file.num_bytes else split.stop)
+            for split in cut_file(file, file_index, self.split_bytes, options, find_cuts)
         ]
 
     def read(
@@ -169,14 +158,13 @@ def _find_cuts(file: RawFile, options: SourceOptions, split_bytes: int) -> Itera
     last_cut, cut = file.num_bytes - split_bytes // 4, 0
     scan_bytes = max(1, min(_SCAN_BYTES, split_bytes // 8))
     state = state_behind_element(read_head(file, _BEGINNING_BYTES).removeprefix(BOM))
-    with guard_unchanged(file):
-        for elements in _read_elements(file, options, scan_bytes):
-            end = elements.offset + len(elements.data)
-            if end - cut > split_bytes - scan_bytes and end < last_cut and elements.state == state:
-                cut = end
-                yield cut
-            if cut + split_bytes - scan_bytes >= last_cut:
-                break
+    for elements in _read_elements(file, options, scan_bytes):
+        end = elements.offset + len(elements.data)
+        if end - cut > split_bytes - scan_bytes and end < last_cut and elements.state == state:
+            cut = end
+            yield cut
+        if cut + split_bytes - scan_bytes >= last_cut:
+            break
 
 
 def _count_elements(file: RawFile, options: SourceOptions, stop: int) -> int:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.messages import shown
-from shardkit.sources.files.streams import ByteStream
 from shardkit.sources.json.keys import Flags, inside_strings
 from shardkit.sources.text.blocks import NEWLINE, RETURN, Positions, RecordTooLongError, as_array
 

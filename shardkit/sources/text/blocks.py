@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.sources.base import BATCH_BYTES
-from shardkit.sources.files.streams import ByteStream
 
 Text = bytes | memoryview
 Positions = npt.NDArray[np.int64]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit import file_types
-from shardkit.errors import BadInputError, DamagedFileError
+from shardkit.errors import DamagedFileError
 from shardkit.sources.base import RawFile, place
+from shardkit.sources.text.blocks import Positions
+from shardkit.sources.text.rejected_records import Problem
 from shardkit.sources.text_heads import check_is_text
 from shardkit.units import format_size
 
@@ -22,35 +22,15 @@ _MARKS = (
 )
 
 
-class TextProblem(NamedTuple):
-    """Why some bytes are no text.
-
-    Attributes:
-        what: In words.
-        why: More of it; None where the position says it.
-        position: Byte where it stands.
-        next_step: What to do.
-    """
-
-    what: str
-    why: str | None
-    position: int
-    next_step: str | None = None
-
-    def as_error(self, file: RawFile, *, line: int | None = None, first_byte: int = 0) -> BadInputError:
-        """Returns the error for text that starts at a byte of a file."""
-        why = self.why or f"not UTF-8 at byte {first_byte + self.position}"
-        return BadInputError(self.what, where=place(file, line=line), why=why, next_step=self.next_step)
-
-
-def find_decoding_errors(texts: pa.Array, max_record_bytes: int) -> dict[int, TextProblem]:
+def find_decoding_errors(texts: pa.Array, max_record_bytes: int, first_bytes: Positions) -> dict[int, Problem]:
     """Returns the fault of each bad text, by its position; in order, and empty if all are well.
 
     Args:
         texts: Of the type `binary`, without nulls.
         max_record_bytes: Longest text.
+        first_bytes: Where each text starts in its file.
     """
-    found_errors: dict[int, TextProblem] = {}
+    found_errors: dict[int, Problem] = {}
     too_long = pc.greater(pc.binary_length(texts), min(max_record_bytes, 2**31 - 1)).to_numpy(zero_copy_only=False)
     for row in np.flatnonzero(too_long).tolist():
         found_errors[row] = too_long_fault(max_record_bytes)
@@ -64,21 +44,21 @@ def find_decoding_errors(texts: pa.Array, max_record_bytes: int) -> dict[int, Te
         found, first = np.unique(rows, return_index=True)
         for row, position in zip(found.tolist(), (zeros[first] - offsets[found]).tolist(), strict=True):
             why = f"at byte {position} of it; it is damaged, binary, or UTF-16 or UTF-32"
-            found_errors.setdefault(row, TextProblem("a NUL byte stands in the text", why, position))
+            found_errors.setdefault(row, Problem("a NUL byte stands in the text", why))
     try:
         texts.view(pa.string()).validate(full=True)
     except pa.ArrowInvalid:
         wide = np.flatnonzero(values >= 0x80) + offsets[0]
         for row in np.unique(np.searchsorted(offsets, wide, side="right") - 1).tolist():
-            if fault := _not_utf8(texts[row].as_py()):
+            if fault := _not_utf8(texts[row].as_py(), int(first_bytes[row])):
                 found_errors.setdefault(row, fault)
     return dict(sorted(found_errors.items()))
 
 
-def too_long_fault(max_record_bytes: int) -> TextProblem:
+def too_long_fault(max_record_bytes: int) -> Problem:
     """Returns the fault of a text that has too many bytes."""
     why = f"it has more than the {format_size(max_record_bytes)} that a record may have"
-    return TextProblem("a text is too long", why, 0, "Check that it is text with line ends, or raise --max-record-size")
+    return Problem("a text is too long", why, "Check that it is text with line ends, or raise --max-record-size")
 
 
 def other_encoding(head: bytes, file: RawFile) -> DamagedFileError | None:
@@ -101,10 +81,10 @@ def other_encoding(head: bytes, file: RawFile) -> DamagedFileError | None:
     )
 
 
-def _not_utf8(text: bytes) -> TextProblem | None:
+def _not_utf8(text: bytes, first_byte: int) -> Problem | None:
     try:
         text.decode()
     except UnicodeDecodeError as error:
         next_step = "Name the encoding with --encoding, such as latin-1"
-        return TextProblem("the text is not UTF-8", None, error.start, next_step)
+        return Problem("the text is not UTF-8", f"not UTF-8 at byte {first_byte + error.start}", next_step)
     return None

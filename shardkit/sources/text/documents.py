@@ -7,23 +7,20 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from shardkit.errors import BadInputError, DamagedFileError
+from shardkit.errors import DamagedFileError
 from shardkit.features import Features
 from shardkit.sources.base import (
     BATCH_BYTES,
     MAX_RAW_BYTES,
     InputSplit,
     RawFile,
-    RejectedRow,
     RowBatch,
     SourceOptions,
-    file_identities,
     numbered,
     place,
-    rejected_row,
 )
 from shardkit.sources.class_folders import class_of
-from shardkit.sources.columns.row_casting import bad_value_error, cast_rows
+from shardkit.sources.columns.whole_rows import WholeRows
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly
 from shardkit.sources.files.whole_files import read_whole_files, split_files
 from shardkit.sources.text.decoding_errors import find_decoding_errors, other_encoding, too_long_fault
@@ -51,17 +48,18 @@ def read_documents(
         BadInputError: At the first file that is no text or too long, unless bad rows are tolerated; or that changed
             since it was listed.
     """
-    documents = _Documents(files, features, options)
+    rows = WholeRows(files, features, options)
+    documents = _Documents(files, options, rows)
     held: list[_Content] = []
     num_bytes = 0
     for content in documents.contents(split, batch_bytes):
         if content is not None:
             held.append(content)
             num_bytes += len(content[1])
-        if num_bytes + sum(len(r.raw) for r in documents.rejected) >= batch_bytes:
+        if num_bytes + rows.num_rejected_bytes >= batch_bytes:
             yield documents.batch(held)
             held, num_bytes = [], 0
-    if held or documents.rejected:
+    if held or rows.has_rejected:
         yield documents.batch(held)
 
 
@@ -70,16 +68,15 @@ class _Documents:
 
     Args:
         files: All inputs.
-        features: What is wanted.
-        options: Say how long a file may be, and whether bad ones are tolerated.
+        options: Say how long a file may be.
+        rows: Takes what is read, and files that cannot be.
     """
 
-    def __init__(self, files: tuple[RawFile, ...], features: Features, options: SourceOptions) -> None:
+    def __init__(self, files: tuple[RawFile, ...], options: SourceOptions, rows: WholeRows) -> None:
         self._files = files
-        self._features = features
         self._options = options
+        self._rows = rows
         self._max_bytes = min(options.max_record_bytes, _MAX_COLUMN_BYTES)
-        self.rejected: list[RejectedRow] = []
 
     def contents(self, split: InputSplit, batch_bytes: int) -> Iterator[_Content | None]:
         """Yields the position and the content of each file that can be read, without the mark of UTF-8.
@@ -105,42 +102,19 @@ class _Documents:
 
     def batch(self, contents: Sequence[_Content]) -> RowBatch:
         """Returns the rows of some files, with whatever was rejected since the last ones."""
-        good: list[_Content] = []
         texts = pa.array([text for _, text in contents], pa.binary())
-        found_errors = find_decoding_errors(texts, self._max_bytes)
-        for row, (index, text) in enumerate(contents):
-            if row in found_errors:
-                fault = found_errors[row]
-                self._reject(fault.as_error(self._files[index]), index, bytes(text[:MAX_RAW_BYTES]))
-            else:
-                good.append((index, text))
-        if found_errors:
-            texts = pa.array([text for _, text in good], pa.binary())
-        names = [self._files[index].name for index, _ in good]
-        classes = [class_of(self._files[index], self._options) for index, _ in good]
+        problems = find_decoding_errors(texts, self._max_bytes, np.zeros(len(texts), np.int64))
+        for row, problem in problems.items():
+            index, text = contents[row]
+            self._rows.reject(index, problem.error(place(self._files[index])), bytes(text[:MAX_RAW_BYTES]))
+        good = np.delete(np.arange(len(contents)), list(problems))
+        raw = {contents[row][0]: contents[row][1] for row in good.tolist()}
         columns = {
-            "text": texts.view(pa.string()),
-            "label": pa.array(classes, pa.string()),
-            "filename": pa.array(names, pa.string()),
+            "text": (texts.take(pa.array(good)) if problems else texts).view(pa.string()),
+            "label": pa.array([class_of(self._files[index], self._options) for index in raw], pa.string()),
+            "filename": pa.array([self._files[index].name for index in raw], pa.string()),
         }
-        cast = cast_rows(
-            lambda start, stop: {name: column.slice(start, stop - start) for name, column in columns.items()},
-            len(names),
-            self._features,
-            tolerates_bad_rows=True,
-        )
-        for row, bad_values in cast.bad_values:
-            index, text = good[row]
-            self._reject(bad_value_error(bad_values, place(self._files[index])), index, bytes(text[:MAX_RAW_BYTES]))
-        kept = cast.kept.tolist()
-        rejected, self.rejected = self.rejected, []
-        return RowBatch(
-            cast.batch,
-            file_identities([names[row] for row in kept]),
-            np.array([good[row][0] for row in kept], dtype=np.int64),
-            cast.num_rounded,
-            rejected,
-        )
+        return self._rows.batch(columns, list(raw), lambda index: bytes(raw[index][:MAX_RAW_BYTES]))
 
     def _read_plain(self, indices: list[int]) -> Iterator[_Content | None]:
         if not indices:
@@ -157,11 +131,12 @@ class _Documents:
                 text = read_exactly(stream, self._max_bytes + 1)
         except DamagedFileError as error:
             # The file is the row, so it is known how many are lost.
-            self._reject(error, index, b"")
+            self._rows.reject(index, error, b"")
             yield None
             return
         if len(text) > self._max_bytes:
-            self._reject(too_long_fault(self._max_bytes).as_error(file), index, text[:MAX_RAW_BYTES])
+            too_long = too_long_fault(self._max_bytes).error(place(file))
+            self._rows.reject(index, too_long, text[:MAX_RAW_BYTES])
             yield None
         else:
             yield from self._checked(index, text)
@@ -169,12 +144,7 @@ class _Documents:
     def _checked(self, index: int, text: bytes | memoryview) -> Iterator[_Content | None]:
         error = other_encoding(bytes(text[:_FIRST_BYTES]), self._files[index])
         if error is not None:
-            self._reject(error, index, bytes(text[:MAX_RAW_BYTES]))
+            self._rows.reject(index, error, bytes(text[:MAX_RAW_BYTES]))
             yield None
         else:
             yield index, text[len(BOM) :] if bytes(text[: len(BOM)]) == BOM else text
-
-    def _reject(self, error: BadInputError, index: int, raw: bytes) -> None:
-        if not self._options.tolerates_bad_rows:
-            raise error
-        self.rejected.append(rejected_row(error, file_index=index, position="", first_byte=None, raw=raw))

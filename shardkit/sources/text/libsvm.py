@@ -173,7 +173,7 @@ def _good_rows(file: RawFile, num_bytes: int | None) -> Iterator[_Rows]:
             texts = take_texts(data, LINES.find(data))
             if num_bytes is not None and part.offset + len(data) >= num_bytes:
                 texts = texts[:-1]  # The last line may be cut off.
-            faults = find_decoding_errors(texts, BATCH_BYTES)
+            faults = find_decoding_errors(texts, BATCH_BYTES, np.zeros(len(texts), np.int64))
             texts = texts.take(pa.array(np.delete(np.arange(len(texts)), list(faults)))).cast(pa.string())
             yield _parsed(texts.filter(pc.match_substring_regex(texts, _line(_NUMBER))), _NUMBER)
 

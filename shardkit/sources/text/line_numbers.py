@@ -37,6 +37,10 @@ class LineNumbers:
             self._known = block.offset, line_at(self._file, self._rule, block.offset)
         return self._known[1]
 
+    def know(self, offset: int, line: int) -> None:
+        """Takes the 1-based number of the line that begins at a byte."""
+        self._known = offset, line
+
     def leave(self, block: TextBlock) -> None:
         """Goes on behind a block."""
         if self._known is not None and self._known[0] == block.offset:

@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shardkit.runtime.threads import worker_threads
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.sources.base import MAX_RAW_BYTES, RawFile
-from shardkit.sources.files.streams import ByteStream, open_raw
+from shardkit.sources.files.many_files import map_remote
+from shardkit.sources.files.streams import open_raw
 from shardkit.sources.text.blocks import NEWLINE, RETURN, Positions, larger
 from shardkit.storage import files as storage
 from shardkit.units import KiB
 
 _SEARCH_BYTES = 64 * KiB
 _MIN_BUFFER_BYTES = 64
-_REMOTE_THREADS = 32
 # A line ends with a line feed; a paragraph with a line that is empty, but for a carriage return.
 _LINE_ENDS = (b"\n",)
 _PARAGRAPH_ENDS = (b"\n\n", b"\n\r\n")
@@ -46,11 +46,13 @@ class TextPart(NamedTuple):
         data: Their bytes, overwritten when the next part is asked for; of a record that is too long the first ones.
         offset: Of the first byte.
         num_skipped_lines: Line ends in a record that is too long; None for whole records.
+        stop: Where a record that is too long ends.
     """
 
     data: memoryview
     offset: int
     num_skipped_lines: int | None = None
+    stop: int = 0
 
 
 class TextRule(NamedTuple):
@@ -151,11 +153,8 @@ def find_cuts(file: RawFile, rule: TextRule, split_bytes: int) -> list[int]:
         split_bytes: Wanted size of a split.
     """
     wanted = range(split_bytes, file.num_bytes - split_bytes // 4, split_bytes)
-    if storage.is_local(file.path) or len(wanted) < 2:
-        found = [_find_cut(file, rule, start, split_bytes) for start in wanted]
-    else:
-        with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
-            found = list(threads.map(lambda start: _find_cut(file, rule, start, split_bytes), wanted))
+    is_local = storage.is_local(file.path)
+    found = map_remote(lambda start: _find_cut(file, rule, start, split_bytes), wanted, is_local=is_local)
     return sorted({cut for cut in found if cut is not None and cut < file.num_bytes})
 
 
@@ -212,4 +211,4 @@ def _skip_record(reader: _Reader, rule: TextRule) -> TextPart:
     end = end or reader.num_held
     num_lines += reader.buffer.count(b"\n", 0, end)
     reader.drop(end)
-    return TextPart(memoryview(head), start, num_lines)
+    return TextPart(memoryview(head), start, num_lines, reader.offset)

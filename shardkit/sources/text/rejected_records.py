@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from shardkit.errors import BadInputError, NarrowTypesError
 from shardkit.sources.base import RawFile, RejectedRow, RowBatch, place, rejected_row, row_identities
+from shardkit.sources.columns.casting import BadValueError
+from shardkit.sources.columns.row_casting import bad_value_error
 from shardkit.sources.text.blocks import NEWLINE, RETURN, Text, TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers
 
@@ -35,6 +37,12 @@ class Problem(NamedTuple):
         """Returns the error for a record that stands somewhere."""
         kind = NarrowTypesError if self.is_of_wider_type else BadInputError
         return kind(self.what, where=where, why=self.why, next_step=self.next_step)
+
+
+def bad_value_problem(error: BadValueError) -> Problem:
+    """Returns the fault of a record with a value that does not fit."""
+    plain = bad_value_error(error, "")
+    return Problem(plain.what, plain.why, plain.next_step)
 
 
 class BadRecord(NamedTuple):

@@ -10,30 +10,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from functools import partial
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from shardkit import file_types
-from shardkit.errors import BadInputError, NoRowsError
+from shardkit.errors import NoRowsError
 from shardkit.features import Features, arrow_schema, make_feature
 from shardkit.messages import printable
 from shardkit.sources.base import (
     BATCH_BYTES,
-    MAX_RAW_BYTES,
     InputSplit,
     RawFile,
-    RejectedRow,
     RowBatch,
     SourceOptions,
     SourceSettings,
-    choose_split_bytes,
     numbered,
-    place,
-    rejected_row,
-    row_identities,
 )
 from shardkit.sources.class_folders import (
     are_class_documents,
@@ -43,24 +37,23 @@ from shardkit.sources.class_folders import (
     describe_classes,
     find_class_level,
 )
-from shardkit.sources.columns.casting import BadValueError
-from shardkit.sources.columns.row_casting import CastRows, bad_value_error, cast_rows
+from shardkit.sources.columns.row_casting import cast_rows
 from shardkit.sources.columns.sampling import HEAD_BYTES, sample_files
-from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_head
-from shardkit.sources.text.blocks import Lines, Positions, as_array
+from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head
+from shardkit.sources.text.blocks import Lines, TextBlock, as_array
 from shardkit.sources.text.decoding_errors import find_decoding_errors, other_encoding, too_long_fault
 from shardkit.sources.text.documents import read_documents, split_documents
+from shardkit.sources.text.line_numbers import LineNumbers
 from shardkit.sources.text.records import (
     LINES,
     PARAGRAPHS,
-    Records,
     TextPart,
-    TextRule,
     find_cuts,
     read_parts,
     take_texts,
 )
-from shardkit.sources.text.splits import BOM, line_at
+from shardkit.sources.text.rejected_records import BadRecord, BatchMaker, GoodRecords, bad_value_problem
+from shardkit.sources.text.splits import BOM, cut_file
 from shardkit.sources.text.table_signs import columns_between_blanks, looks_like_table, may_be_table
 
 _TABLE_NAME = re.compile(r"\.(csv|tsv|tab|psv)(\.\w+)?$", re.IGNORECASE)
@@ -145,7 +138,11 @@ class TextSource(SourceSettings):
         if options.text_record == "file":
             return split_documents(files, self.split_bytes)
         rule = _RULES[options.text_record]
-        return numbered(chain.from_iterable(self._split_one(f, i, rule) for i, f in enumerate(files)))
+        return numbered(
+            part
+            for index, file in enumerate(files)
+            for part in cut_file(file, index, self.split_bytes, options, partial(find_cuts, file, rule))
+        )
 
     def read(
         self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
@@ -175,21 +172,6 @@ class TextSource(SourceSettings):
         """Returns how much text makes a batch."""
         return self.batch_bytes
 
-    def _split_one(self, file: RawFile, file_index: int, rule: TextRule) -> list[InputSplit]:
-        if not file.num_bytes:
-            return []
-        whole = InputSplit(index=0, file_start=file_index, file_stop=file_index + 1, num_bytes=file.num_bytes)
-        if not is_seekable(file):
-            return [whole]
-        with guard_unchanged(file):
-            cuts = find_cuts(file, rule, self.split_bytes or choose_split_bytes(file.num_bytes))
-        return [
-            InputSplit(
-                index=0, file_start=file_index, file_stop=file_index + 1, start=start, stop=stop, num_bytes=stop - start
-            )
-            for start, stop in pairwise([0, *cuts, file.num_bytes])
-        ]
-
 
 class _SplitReader:
     """Reads one part of one file.
@@ -212,9 +194,10 @@ class _SplitReader:
         self._options = options
         self._rule = _RULES[options.text_record]
         self._max_record_bytes = min(options.max_record_bytes, _MAX_COLUMN_BYTES)
-        self._num_rows = 0
-        self._num_lines = 0
-        self._first_line: int | None = None
+        self._lines = LineNumbers(file, Lines())
+        self._maker = BatchMaker(
+            file, split.file_start, split.start, self._lines, tolerates_bad_rows=options.tolerates_bad_rows
+        )
 
     def batches(self, block_bytes: int) -> Iterator[RowBatch]:
         """Yields the rows."""
@@ -232,69 +215,41 @@ class _SplitReader:
                 max_record_bytes=self._max_record_bytes,
                 block_bytes=block_bytes,
             ):
+                block = TextBlock(part.data, part.offset, is_last=False)
                 if part.num_skipped_lines is not None:
-                    yield self._skipped(part, part.num_skipped_lines)
+                    line = self._lines.first_of(block)
+                    yield self._maker.good_records(block, bytes(part.data), self._too_long(part))
+                    self._lines.know(part.stop, line + part.num_skipped_lines)
+                elif (found := self._parse(part)).bad:
+                    yield self._maker.good_records(block, bytes(part.data), found)
                 else:
-                    yield self._batch(part)
+                    yield self._maker.clean(block, found.batch, found.num_rounded)
 
-    def _skipped(self, part: TextPart, num_lines: int) -> RowBatch:
-        error = too_long_fault(self._max_record_bytes).as_error(self._file, line=self._line(0))
-        rejected = [self._refuse(error, 0, part.offset, bytes(part.data))]
-        self._num_rows, self._num_lines = self._num_rows + 1, self._num_lines + num_lines
-        empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(self._features))
-        return RowBatch(empty, np.zeros(0, dtype=np.uint64), self._split.file_start, rejected=rejected)
+    def _too_long(self, part: TextPart) -> GoodRecords:
+        nothing = pa.RecordBatch.from_pylist([], schema=arrow_schema(self._features))
+        problem = too_long_fault(self._max_record_bytes)
+        return GoodRecords(nothing, {}, [BadRecord(0, 0, len(part.data), 0, problem)])
 
-    def _batch(self, part: TextPart) -> RowBatch:
-        records = self._rule.find(as_array(part.data))
-        texts = take_texts(as_array(part.data), records)
-        rejected = []
+    def _parse(self, part: TextPart) -> GoodRecords:
+        data = as_array(part.data)
+        records = self._rule.find(data)
+        texts = take_texts(data, records)
+        problems = find_decoding_errors(texts, self._max_record_bytes, part.offset + records.starts)
         good = np.arange(len(texts))
-        found_errors = find_decoding_errors(texts, self._max_record_bytes)
-        for row, fault in found_errors.items():
-            start, line = int(records.starts[row]), self._line(int(records.lines[row]))
-            error = fault.as_error(self._file, line=line, first_byte=part.offset + start)
-            rejected.append(self._refuse_row(error, row, part, records))
-        if found_errors:
-            good = np.delete(good, list(found_errors))
+        if problems:
+            good = np.delete(good, list(problems))
             texts = texts.take(pa.array(good))
-        cast = self._fit(texts, good, records)
-        for position, bad_values in cast.bad_values:
-            row = int(good[position])
-            where = place(self._file, line=self._line(int(records.lines[row])))
-            rejected.append(self._refuse_row(bad_value_error(bad_values, where), row, part, records))
-        identities = row_identities(self._file, self._split.start, self._num_rows, len(records.starts))
-        self._num_rows, self._num_lines = self._num_rows + len(records.starts), self._num_lines + records.num_lines
-        identities = identities[good[cast.kept]] if rejected else identities
-        return RowBatch(cast.batch, identities, self._split.file_start, cast.num_rounded, rejected)
-
-    def _fit(self, texts: pa.Array, rows: Positions, records: Records) -> CastRows:
         strings = texts.view(pa.string())
-        tolerates = self._options.tolerates_bad_rows
-        try:
-            return cast_rows(
-                lambda start, stop: self._columns_of(strings.slice(start, stop - start), self._features, self._options),
-                len(strings),
-                self._features,
-                tolerates_bad_rows=tolerates,
-            )
-        except BadValueError as error:
-            line = self._line(int(records.lines[rows[error.row]]))
-            raise bad_value_error(error, place(self._file, line=line)) from error
-
-    def _refuse_row(self, error: BadInputError, row: int, part: TextPart, records: Records) -> RejectedRow:
-        start, stop = int(records.starts[row]), int(records.stops[row])
-        raw = bytes(part.data[start : min(stop, start + MAX_RAW_BYTES)])
-        return self._refuse(error, int(records.lines[row]), part.offset + start, raw)
-
-    def _refuse(self, error: BadInputError, line: int, first_byte: int, raw: bytes) -> RejectedRow:
-        if not self._options.tolerates_bad_rows:
-            raise error
-        position = f"line {self._line(line)}"
-        index = self._split.file_start
-        return rejected_row(error, file_index=index, position=position, first_byte=first_byte, raw=raw)
-
-    def _line(self, line: int) -> int:
-        # The number in the file, from 1 on, of a line of the present part. Lines before the split are counted once.
-        if self._first_line is None:
-            self._first_line = line_at(self._file, Lines(), self._split.start) if self._split.start else 1
-        return self._first_line + self._num_lines + line
+        cast = cast_rows(
+            lambda start, stop: self._columns_of(strings.slice(start, stop - start), self._features, self._options),
+            len(strings),
+            self._features,
+            tolerates_bad_rows=True,
+        )
+        problems |= {int(good[position]): bad_value_problem(error) for position, error in cast.bad_values}
+        starts, stops, lines = records.starts, records.stops, records.lines
+        bad = [
+            BadRecord(row, int(starts[row]), int(stops[row]), int(lines[row]), problem)
+            for row, problem in sorted(problems.items())
+        ]
+        return GoodRecords(cast.batch, cast.num_rounded, bad)

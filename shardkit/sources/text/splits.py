@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 import msgspec
 
@@ -18,17 +19,27 @@ from shardkit.units import MiB, format_size
 _SCAN_BYTES = 2 * MiB
 
 
-def split_file(
-    file: RawFile, file_index: int, rule: RecordRule, options: SourceOptions, split_bytes: int | None = None
+def cut_file(
+    file: RawFile,
+    file_index: int,
+    split_bytes: int | None,
+    options: SourceOptions,
+    find_cuts: Callable[[int], Iterable[int]],
 ) -> list[InputSplit]:
     """Returns the splits of one text file, without their final index.
 
-    A compressed or transcoded file is one split, with `stop` 0. A large one is read once, to find where records end.
-    Without `split_bytes` the size of the file decides. Where bad rows are tolerated, a damaged file is one split too,
-    and reading it tells of the damage.
+    A compressed or transcoded file is one split, with `stop` 0. Where bad rows are tolerated, a damaged file is one
+    split too, and reading it tells of the damage.
+
+    Args:
+        file: The file.
+        file_index: Its position in the list of files.
+        split_bytes: Wanted size of a split; None chooses by the size of the file.
+        options: Say whether bad rows are tolerated.
+        find_cuts: Finds where to cut a larger file, by the size of a split.
 
     Raises:
-        DamagedFileError: If a record is too long or a quote is never closed, unless bad rows are tolerated.
+        DamagedFileError: If the file cannot be cut, unless bad rows are tolerated.
     """
     whole = InputSplit(index=0, file_start=file_index, file_stop=file_index + 1, num_bytes=file.num_bytes)
     if file.num_bytes == 0:
@@ -36,15 +47,29 @@ def split_file(
     if not is_seekable(file):
         return [whole]
     split_bytes = split_bytes or choose_split_bytes(file.num_bytes)
-    if file.num_bytes <= split_bytes:
-        return [_part(whole, 0, file.num_bytes)]
-    try:
-        bounds = [0, *_find_cuts(file, rule, options, split_bytes), file.num_bytes]
-    except DamagedFileError:
-        if not options.tolerates_bad_rows:
-            raise
-        bounds = [0, file.num_bytes]
-    return [_part(whole, start, stop) for start, stop in itertools.pairwise(bounds)]
+    bounds = [0, file.num_bytes]
+    if file.num_bytes > split_bytes:
+        try:
+            with guard_unchanged(file):
+                bounds[1:1] = find_cuts(split_bytes)
+        except DamagedFileError:
+            if not options.tolerates_bad_rows:
+                raise
+    return [
+        msgspec.structs.replace(whole, start=start, stop=stop, num_bytes=stop - start)
+        for start, stop in itertools.pairwise(bounds)
+    ]
+
+
+def split_file(
+    file: RawFile, file_index: int, rule: RecordRule, options: SourceOptions, split_bytes: int | None = None
+) -> list[InputSplit]:
+    """Returns the splits of a file of records as `cut_file` does; a large one is read once, to find where they end.
+
+    Raises:
+        DamagedFileError: If a record is too long or a quote is never closed, unless bad rows are tolerated.
+    """
+    return cut_file(file, file_index, split_bytes, options, functools.partial(_find_cuts, file, rule, options))
 
 
 def read_blocks(
@@ -91,25 +116,20 @@ def read_blocks(
         raise _too_long(file, rule, line, error, options.max_record_bytes) from error
 
 
-def _part(whole: InputSplit, start: int, stop: int) -> InputSplit:
-    return msgspec.structs.replace(whole, start=start, stop=stop, num_bytes=stop - start)
-
-
 def _find_cuts(file: RawFile, rule: RecordRule, options: SourceOptions, split_bytes: int) -> Iterator[int]:
     # The last split takes the rest if that is less than a quarter of a split. Only the ends of blocks are searched:
     # lines are counted when a message needs their number.
     last_cut, cut = file.num_bytes - split_bytes // 4, 0
-    with guard_unchanged(file):
-        with open_stream(file) as stream:
-            start = len(BOM) if stream.read(len(BOM)) == BOM else 0
-        scan_bytes = max(1, min(_SCAN_BYTES, split_bytes // 8))
-        for block in read_blocks(file, rule, options, start=start, stop=file.num_bytes, block_bytes=scan_bytes):
-            end = block.offset + len(block.data)
-            if end - cut > split_bytes - scan_bytes and end < last_cut:
-                cut = end
-                yield cut
-            if cut + split_bytes - scan_bytes >= last_cut:
-                break
+    with open_stream(file) as stream:
+        start = len(BOM) if stream.read(len(BOM)) == BOM else 0
+    scan_bytes = max(1, min(_SCAN_BYTES, split_bytes // 8))
+    for block in read_blocks(file, rule, options, start=start, stop=file.num_bytes, block_bytes=scan_bytes):
+        end = block.offset + len(block.data)
+        if end - cut > split_bytes - scan_bytes and end < last_cut:
+            cut = end
+            yield cut
+        if cut + split_bytes - scan_bytes >= last_cut:
+            break
 
 
 def _never_closed(file: RawFile, line: int) -> DamagedFileError:

@@ -17,13 +17,14 @@ import numpy as np
 import numpy.typing as npt
 from isal import igzip_lib, isal_zlib
 
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.encoding.kernel import Int64s, scan
 from shardkit.encoding.tfrecord import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
 from shardkit.errors import BadInputError, DamagedFileError
 from shardkit.sources.base import MAX_RAW_BYTES, RawFile, SourceOptions, place
 from shardkit.sources.files.expansion_limit import ExpansionGuard
 from shardkit.sources.files.read_ahead import read_ahead
-from shardkit.sources.files.streams import ByteStream, open_stored, open_stream, read_exactly
+from shardkit.sources.files.streams import open_stored, open_stream, read_exactly
 from shardkit.units import KiB, MiB
 
 Form = Literal["plain", "zlib", "compressed"]
@@ -331,7 +332,7 @@ def _unzipped_head(head: bytes) -> bytes:
         return b""
 
 
-class _ZlibStream:
+class _ZlibStream(ByteStream):
     """The content of a zlib stream, decompressed without holding up other threads.
 
     Args:
@@ -367,9 +368,3 @@ class _ZlibStream:
         if self._unzip.unused_data or self._raw.read(1):
             raise zlib.error("more bytes follow the end of the stream")
         return b""
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
-        found = self.read(len(buffer))
-        buffer[: len(found)] = found
-        return len(found)

@@ -30,6 +30,16 @@ class WholeRows:
         self._options = options
         self._rejected: list[RejectedRow] = []
 
+    @property
+    def num_rejected_bytes(self) -> int:
+        """Bytes of the rejected rows that no batch has handed over."""
+        return sum(len(row.raw) for row in self._rejected)
+
+    @property
+    def has_rejected(self) -> bool:
+        """Whether there are such rows."""
+        return bool(self._rejected)
+
     def reject(self, index: int, error: BadInputError, raw: bytes) -> None:
         """Takes note of a file that does not fit.
 
