@@ -98,8 +98,6 @@ def decode_audio(data: memoryview, media_type: str, rate: int | None, max_bytes:
     """Returns the samples of an audio file.
 
     Args:
-        data: The file.
-        media_type: Of it.
         rate: Frames a second to resample to; None keeps its own.
         max_bytes: More than these are refused.
 

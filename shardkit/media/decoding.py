@@ -24,7 +24,6 @@ def check_decodes(data: bytes, media_type: str, max_pixels: int) -> None:
     """Decodes an image or a sound, and keeps nothing.
 
     Args:
-        data: Its bytes.
         media_type: What they should be, such as `image/*`.
         max_pixels: What height times width may be; of an animation, frames are decoded up to so many.
 

@@ -54,8 +54,6 @@ class ImageError(Exception):
 
     Args:
         what: What went wrong, starting in lower case.
-        why: The reason.
-        raw: The bytes of the image.
     """
 
     def __init__(self, what: str, why: str, raw: bytes | None = None) -> None:
@@ -132,7 +130,6 @@ def open_upright(data: bytes, max_pixels: int, reduced: Callable[[int, int], tup
     """Returns the pixels of an image, upright and without alpha, as L or RGB.
 
     Args:
-        data: The encoded image.
         max_pixels: One that declares more is refused before anything is decoded.
         reduced: Says of the height and width of an upright JPEG which are needed at least: it is decoded at an eighth,
             a quarter or half of its size where that is enough.

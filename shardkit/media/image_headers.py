@@ -69,7 +69,6 @@ def read_header(data: bytes | memoryview, max_pixels: int) -> ImageHeader:
     """Returns the header of an image.
 
     Args:
-        data: The whole file.
         max_pixels: What height times width may be.
 
     Raises:
@@ -150,7 +149,6 @@ def open_image(data: bytes, media_type: str) -> ImageFile.ImageFile:
     """Returns an image whose pixels are not decoded yet.
 
     Args:
-        data: The whole file.
         media_type: What its first bytes say it is.
     """
     # Only here, because it takes longer to import than most conversions need it.
@@ -189,7 +187,6 @@ def pillow_header(data: bytes, media_type: str, max_pixels: int) -> tuple[ImageH
     """Returns the header as Pillow reads it, and the image, whose pixels are not decoded yet.
 
     Args:
-        data: The whole file.
         media_type: What its first bytes say it is.
         max_pixels: For the message where Pillow's own limit is exceeded.
 

@@ -55,7 +55,6 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
 
     Args:
         files: A row each.
-        options: How they are read.
         naming: Tables that name some of them.
 
     Raises:
@@ -208,9 +207,7 @@ def classes_of(files: tuple[RawFile, ...], kind: str, options: SourceOptions) ->
     """Returns the names of the class folders, none if no file has one.
 
     Args:
-        files: The files.
         kind: What one is, for messages, such as `an image`.
-        options: How the files are read.
 
     Raises:
         UsageError: If some files lie in class folders and others do not.
@@ -247,9 +244,7 @@ def class_notes(files: tuple[RawFile, ...], kinds: str, options: SourceOptions) 
     """Returns a note on the classes of the files, or on why they get no label.
 
     Args:
-        files: The files.
         kinds: What they are, such as `images`.
-        options: How the files are read.
     """
     if options.no_labels:
         return ()

@@ -33,7 +33,6 @@ class ExplodedSource:
     """Gives each row of another source once for each item of a list, and once with null where there is no item.
 
     Args:
-        source: The other source.
         column: Its column of lists, or of JSON. A JSON value that is no list is one item.
     """
 

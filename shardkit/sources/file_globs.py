@@ -31,7 +31,6 @@ def choose_files(named: Sequence[tuple[str, RawFile]], num_excluded: int, option
         named: Each file with the name of the archive that it lies in, or its own: a glob that an archive is called by
             includes all its members.
         num_excluded: Files that are left out already.
-        options: Hold the globs.
 
     Raises:
         UsageError: If a glob to include matches no file, or none is left.

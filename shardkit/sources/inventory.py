@@ -81,7 +81,6 @@ def passed_over(files: Sequence[RawFile], recognized: Mapping[str, Recognized]) 
     None is passed over where all files are called so.
 
     Args:
-        files: Of the inputs.
         recognized: By name, of those that are not empty.
     """
     named_so = [file for file in files if is_companion_file(file.name)]
@@ -99,8 +98,6 @@ def other_kinds(format: str, files: Sequence[RawFile], recognized: Mapping[str, 
     the format by its content, as nearly any text can be read as lines or as CSV.
 
     Args:
-        format: The wanted one.
-        files: Of the inputs.
         recognized: By name, of those that are not empty.
     """
     alike = {suffix_in(name) for name, one in recognized.items() if one.format == format}

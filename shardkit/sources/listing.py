@@ -89,10 +89,6 @@ def list_inputs(patterns: Sequence[str], options: SourceOptions | None = None) -
     itself, and so is a folder in which all of it lies in further folders: of `photos.zip` that holds
     `photos/cats/1.jpg` and `photos/dogs/2.jpg` the names are `cats/1.jpg` and `dogs/2.jpg`.
 
-    Args:
-        patterns: The inputs.
-        options: How files are to be understood; None asks for nothing.
-
     Raises:
         UsageError: If an input or a glob to include names nothing, nothing is left, or an input cannot be read.
         BadInputError, StorageError: If a file vanishes or cannot be read, or an archive is refused.

@@ -288,7 +288,6 @@ def naming_fault(head: bytes, name: str, compression: str | None) -> str | None:
 
     Args:
         head: The first bytes as stored.
-        name: Of the file.
         compression: What the bytes are compressed with.
     """
     suffix = file_types.suffix_of(name)

@@ -155,7 +155,6 @@ def files_of_splits(
     """Returns the files with the split that each belongs to, and notes on names in lists that no file has.
 
     Args:
-        files: Of the inputs.
         wanted: Splits, each with a glob over names of files, or `@` and the path of a list of them. A name in a list
             may lack its folder or its extension.
         rest: The split of all other files; None allows none.

@@ -95,7 +95,6 @@ class Frequencies:
         """Adds binary values without nulls.
 
         Args:
-            values: The values.
             longest: Bytes of the longest of them.
         """
         start, size = 0, self._next_piece()

@@ -86,7 +86,6 @@ def find_boxes(features: Features, *, are_labels: bool) -> Boxes:
     `xmin`, `ymin`, `xmax` and `ymax`, or `left`, `top`, `right` and `bottom`.
 
     Args:
-        features: Of the rows.
         are_labels: Whether they are those of labels beside images; elsewhere `boxes` count where classes have names.
     """
     named = {f.name: (position, f) for position, f in enumerate(features)}
@@ -107,8 +106,6 @@ def features_with_boxes(features: Features, boxes: Boxes, *, is_nullable: bool) 
     """Returns the features with boxes that are no whole numbers, and the size that the image had.
 
     Args:
-        features: Of the rows.
-        boxes: Theirs.
         is_nullable: Whether a row may lack its image.
 
     Raises:

@@ -43,7 +43,6 @@ def cast_step(features: Features, casts: tuple[tuple[str, str], ...]) -> Step:
     vocabulary become their names where they are cast to strings.
 
     Args:
-        features: Of the rows.
         casts: Columns and their dtypes; see `_find_columns` for what stands for several columns. The name of a column
             counts more than these, and of these the last one that takes the column.
 
@@ -94,7 +93,6 @@ class CastStep:
     Args:
         rowwise: Casts some rows.
         before: What the columns were.
-        notes: See above.
     """
 
     def __init__(self, rowwise: RowwiseStep, before: Features, notes: tuple[str, ...]) -> None:

@@ -50,8 +50,6 @@ class ImageStep:
     and are updated, and boxes follow it to another size.
 
     Args:
-        before: Features of the batches that it gets.
-        options: What images become.
         source: The caps of sizes.
     """
 

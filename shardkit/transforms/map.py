@@ -53,10 +53,6 @@ _MEDIA_TYPE, _VOCABULARY, _SHAPE = b"media_type", b"vocabulary", b"shape"
 class MapStep:
     """A user's function.
 
-    Args:
-        before: Features of the batches that it gets.
-        options: Name the function.
-
     Raises:
         UsageError: If it cannot be loaded, or what columns it gives cannot be found out.
     """

@@ -63,7 +63,6 @@ def plan_transforms(
     """Returns the plan of the transformations, found without reading any data.
 
     Args:
-        features: What the source gives.
         options: What is asked for; files that already have a hash must still have it.
         source: As in the recipe.
         held: Of the dataset that the rows are appended to.
@@ -98,10 +97,7 @@ def apply(plan: TransformPlan, rows: RowBatch, files: tuple[RawFile, ...], split
     """Returns the rows after all steps.
 
     Args:
-        plan: What to do.
         rows: A batch of the input features.
-        files: All inputs.
-        split: The part of the inputs that the rows are from.
 
     Raises:
         BadInputError: At the first row that a step cannot take, unless bad rows are tolerated.

@@ -39,8 +39,6 @@ def origins_of(
     Args:
         rows: As the source gave them.
         positions: Of the rows in the batch.
-        files: All inputs.
-        split: The part of the inputs that the rows are from.
         source: How they are read. Its format says what a split's start counts.
     """
     indices = rows.file_indices

@@ -41,12 +41,7 @@ def select_step(features: Features, text: str) -> SelectStep:
 
 
 class SelectStep:
-    """Keeps the rows and columns that a statement asks for.
-
-    Args:
-        statement: What is asked for.
-        after: Features of the result.
-    """
+    """Keeps the rows and columns that a statement asks for."""
 
     option = OPTION
 

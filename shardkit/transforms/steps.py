@@ -30,7 +30,6 @@ class RowError(Exception):
 
     Args:
         what: What went wrong, starting in lower case.
-        why: The reason.
         raw: The bytes of the value that is to blame, if it is one.
         row: The first row that is to blame, if that is known.
     """
@@ -93,7 +92,6 @@ class Step(Protocol):
         """Returns the result of a batch.
 
         Args:
-            batch: Columns of the features before.
             is_tolerant: Whether to go on behind a row that fails. If not, the rows from there on are left aside.
         """
         ...
@@ -128,7 +126,6 @@ def run_halving(
     Args:
         call: The function; it is never asked about no rows.
         features: What it makes of the features.
-        batch: The rows.
         is_tolerant: Whether to go on behind a row that it fails on.
     """
     if batch.num_rows == 0:
@@ -173,11 +170,6 @@ def empty_batch(features: Features) -> pa.RecordBatch:
 
 def cast_result(column: pa.Array, feature: Feature, what: str) -> CastColumn:
     """Returns a column as its feature has it.
-
-    Args:
-        column: The values.
-        feature: What they should be.
-        what: For the message.
 
     Raises:
         RowError: If a value does not fit.

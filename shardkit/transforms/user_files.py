@@ -38,8 +38,6 @@ def read_user_file(path: str, option: str, sha256: str | None = None) -> bytes:
     """Returns the content of a file that an option names.
 
     Args:
-        path: Of the file.
-        option: For messages.
         sha256: What its content must hash to; None takes whatever is there.
 
     Raises:

@@ -52,10 +52,7 @@ def columns_of(
     """Returns the columns of an array: one, or one a field of a structured dtype.
 
     Args:
-        name: Of the column.
-        dtype: Of the array.
         shape: Of one row.
-        where: For messages.
         names_fields: Whether the names of fields begin with that of the column, as those of inner fields do.
 
     Raises:
@@ -128,7 +125,6 @@ def to_arrow(values: Array, column: ArrayColumn) -> pa.Array:
 
     Args:
         values: Of the shape `(rows, *column.shape)`, of the column's dtype.
-        column: What they are.
 
     Raises:
         BadValueError: If a value is none of Unicode or of Arrow's times.

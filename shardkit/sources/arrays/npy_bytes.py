@@ -31,7 +31,6 @@ class NpyError(Exception):
     """Why some bytes are no array of numbers.
 
     Args:
-        why: What is wrong.
         is_pickled: Whether the array holds Python objects.
     """
 

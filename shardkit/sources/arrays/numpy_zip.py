@@ -41,11 +41,6 @@ def open_archive(raw: BinaryIO, file: RawFile) -> zipfile.ZipFile:
 class MemberStream(ByteStream):
     """One member of an archive as a stream; its checksum is compared at its end.
 
-    Args:
-        archive: The archive.
-        member: Which one.
-        file: For messages.
-
     Raises:
         DamagedFileError: If it is damaged.
     """

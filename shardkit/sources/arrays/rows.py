@@ -78,8 +78,6 @@ class OrderedRows:
 
     Args:
         stream: Stands at the first row that is wanted.
-        layout: How the array lies in it.
-        where: For messages.
     """
 
     def __init__(self, stream: ByteStream, layout: ArrayLayout, where: str) -> None:
@@ -104,8 +102,6 @@ class HeldRows:
 
     Args:
         stream: Stands at the first value.
-        layout: How the array lies in it.
-        where: For messages.
     """
 
     def __init__(self, stream: ByteStream, layout: ArrayLayout, where: str) -> None:
@@ -128,10 +124,7 @@ class GatheredRows:
     """Rows of a stored array that lies by columns, many at a time.
 
     Args:
-        raw: The file; seekable.
-        layout: How the array lies in it.
         start: The first row that is wanted.
-        where: For messages.
     """
 
     def __init__(self, raw: BinaryIO, layout: ArrayLayout, start: int, where: str) -> None:

@@ -58,12 +58,7 @@ class Block(NamedTuple):
 
 
 class Reader:
-    """Reads a stream and counts its bytes.
-
-    Args:
-        stream: What to read.
-        position: Where it stands.
-    """
+    """Reads a stream and counts its bytes."""
 
     def __init__(self, stream: ByteStream, position: int = 0) -> None:
         self._stream = stream
@@ -133,7 +128,6 @@ def read_blocks(reader: Reader, header: Header, stop: int, max_bytes: int) -> It
 
     Args:
         reader: Where a block starts.
-        header: Of the file.
         stop: Where to end; 0 is the end of the file.
         max_bytes: Longer blocks are refused.
 

@@ -25,7 +25,6 @@ class BatchReader:
     """Reads columns of the records of one file.
 
     Args:
-        schema: Of the file.
         leaves: Columns that are wanted, in the order of the schema.
 
     Raises:
@@ -44,7 +43,6 @@ class BatchReader:
 
         Args:
             blocks: Content of each, and how many rows it says it has.
-            batch_bytes: Wanted.
 
         Raises:
             ValueError: If a record is damaged, a block does not hold just as many, or a number is larger than its type.

@@ -86,8 +86,6 @@ def read_schema(schema: Any, where: str, dropped: tuple[str, ...] = ()) -> AvroS
     """Returns the columns of a schema.
 
     Args:
-        schema: As the file has it.
-        where: For messages.
         dropped: Columns that are not looked at; each has one leaf of type null.
 
     Raises:

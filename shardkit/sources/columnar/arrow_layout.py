@@ -57,10 +57,6 @@ class BatchTooLargeError(ValueError):
 def read_layout(raw: BinaryIO, num_bytes: int) -> Layout | None:
     """Returns where the messages of a file or stream lie, None for a stream of very many batches.
 
-    Args:
-        raw: The file as it is stored, seekable.
-        num_bytes: Its size.
-
     Raises:
         ValueError: If it is cut off or damaged.
     """
@@ -94,8 +90,6 @@ def split_messages(raw: BinaryIO, layout: Layout, start: int, stop: int, max_exp
     """Yields a stream of some of the batches: schema, dictionaries, batches, in pieces.
 
     Args:
-        raw: The file as it is stored, seekable.
-        layout: Where its messages lie.
         start, stop: Batches to read, half-open.
         max_expansion: A large batch may become so many times as large by being decompressed.
 
@@ -124,7 +118,6 @@ def stream_messages(stream: ByteStream, max_expansion: int) -> Iterator[bytes]:
     """Yields a stream from front to back, in pieces, each checked before it is read.
 
     Args:
-        stream: What is read.
         max_expansion: A large batch may become so many times as large by being decompressed.
 
     Raises:

@@ -98,8 +98,6 @@ def with_stripes(raw: BinaryIO, tail: Tail, start: int, stop: int) -> io.RawIOBa
     """Returns a file that holds but some of the stripes.
 
     Args:
-        raw: The file, seekable.
-        tail: Of it.
         start, stop: Stripes, half-open.
     """
     footer, post_script = deepcopy(tail.footer), deepcopy(tail.post_script)

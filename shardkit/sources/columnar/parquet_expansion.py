@@ -53,8 +53,6 @@ def check_pages(
     """Checks that no page, and no row of lists, becomes larger than it may.
 
     Args:
-        raw: The file.
-        file: What it is.
         schema: Of the file, as its metadata have it.
         groups: Those that are to be read.
         leaves: Positions of the columns that are to be read.
@@ -103,7 +101,6 @@ def expanding_texts(
         open_with: Opens the file so that some columns stay in their dictionaries.
         groups: Those that are to be read, by number.
         paths: The columns of texts that are to be read, by position.
-        num_rows: Rows of a batch.
     """
     suspects = {n: path for n, path in paths.items() if any(_may_expand(g, n, num_rows) for g in groups.values())}
     if not suspects:

@@ -28,7 +28,6 @@ def with_nulls_of_lists(
     """Yields batches of a file; where Arrow refuses lists of fixed size, they are made of lists of any length.
 
     Args:
-        parquet: The file.
         columns: Paths of the columns; None for all.
         read: Reads columns of a file in batches, of the same rows for any columns.
         reopen: Opens the file as `open_as_lists` does.
@@ -58,12 +57,7 @@ def with_nulls_of_lists(
 
 
 def open_as_lists(raw: BinaryIO, footer: bytes) -> pq.ParquetFile:
-    """Opens a file without regard to the Arrow schema in its footer.
-
-    Args:
-        raw: The file.
-        footer: The bytes of its footer.
-    """
+    """Opens a file without regard to the Arrow schema in its footer."""
     start = raw.seek(-len(footer) - _TAIL_BYTES, io.SEEK_END)
     tail = raw.read()[len(footer) :]
     patched = SplicedFile(raw, start, footer.replace(_KEY, _OTHER_KEY) + tail)

@@ -49,7 +49,6 @@ def exact_times(
     Args:
         coarse: All columns, INT96 in milliseconds, which no such value overflows.
         fine: The INT96 columns alone, in nanoseconds modulo 2**64.
-        features: What the columns shall become.
     """
     wanted = {f.name: f for f in features}
     for rows, times in _aligned(coarse, fine):

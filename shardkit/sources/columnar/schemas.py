@@ -179,11 +179,8 @@ class RowFitter:
 
     Args:
         split: Of one file.
-        files: All of them.
-        features: What to make.
         options: Limits, and whether bad rows are set aside or end the reading.
         rows_before: Returns how many rows of the file stand before the split; asked for at the first bad row.
-        batch_bytes: Wanted size of a batch in memory.
     """
 
     def __init__(

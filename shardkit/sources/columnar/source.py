@@ -310,7 +310,6 @@ def refuse_compressed(file: RawFile, what: str) -> None:
     """Refuses a file that is compressed as a whole, in a format that is read from its end.
 
     Args:
-        file: The file.
         what: It is, such as `a Parquet file`.
 
     Raises:

@@ -32,7 +32,6 @@ class BadValueError(Exception):
     """A value that does not fit its feature; the source turns it into an error that names file and row.
 
     Args:
-        column: Name of the feature.
         row: 0-based position in the batch.
         expected: What should stand there.
         got: What does.

@@ -26,7 +26,6 @@ def check_dropped(dropped: Iterable[str], columns: Collection[str], where: str) 
     Args:
         dropped: Names of columns, and of structs that hold some.
         columns: All there are.
-        where: They are.
 
     Raises:
         UsageError: If one is not; lists those there are.
@@ -57,7 +56,6 @@ def without_keys(row: dict[str, Any], dropped: Sequence[str]) -> set[str]:
     """Takes keys out of an object, in place, and returns those that were there. Objects that it empties go too.
 
     Args:
-        row: The object.
         dropped: Keys; a `/` stands for nesting, or for itself.
     """
     found = set()

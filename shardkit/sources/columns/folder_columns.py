@@ -71,8 +71,6 @@ def with_folder_columns(features: Features, files: Sequence[RawFile], dropped: I
     """Returns the features of files, and behind them those that only their folders name.
 
     Args:
-        features: What the files hold.
-        files: All of them.
         dropped: Columns that are left out.
 
     Raises:
@@ -92,8 +90,6 @@ class FolderColumns:
     """Puts the values in the folders of a file into its rows.
 
     Args:
-        file: The file.
-        features: What rows shall have.
         columns: Those that the file holds; None if only reading tells, as of keys.
         is_union: Whether a row is null in a column that neither the file nor its folders have.
     """

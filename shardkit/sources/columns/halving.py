@@ -21,7 +21,6 @@ def parse_parts(
     Args:
         parse: Parses the rows of a half-open range. An error that knows a row to blame has its position in the range as
             `row`; this only saves work.
-        num_rows: How many rows there are.
         errors: What `parse` raises where a row is bad.
     """
     ranges = [(0, num_rows)]
@@ -50,7 +49,6 @@ def first_bad_row(fits: Callable[[int, int], bool], num_rows: int) -> int:
 
     Args:
         fits: Whether all rows of a half-open range are good.
-        num_rows: How many rows there are.
     """
     good, bad = 0, num_rows
     while bad - good > 1:

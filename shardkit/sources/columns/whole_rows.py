@@ -19,8 +19,6 @@ class WholeRows:
     """Gathers the content of some files.
 
     Args:
-        files: All files.
-        features: What is wanted.
         options: Say whether files that do not fit are handed over.
     """
 
@@ -45,7 +43,6 @@ class WholeRows:
 
         Args:
             index: Position in the list of files.
-            error: Why.
             raw: The start of its content.
 
         Raises:

@@ -61,7 +61,6 @@ def examine_all_rows(
     Args:
         written: The files, with how they are written.
         evidence: What the first rows tell of the columns to look at.
-        options: How the files are read.
 
     Raises:
         DamagedFileError: If a file is damaged, unless bad rows are tolerated.

@@ -44,9 +44,6 @@ def parse_good_records(
 
     Args:
         block: Says where it stands in the file.
-        data: Its bytes.
-        dialect: How the file is written.
-        features: The columns that are wanted.
         options: Hold the spellings of null, the longest field, and the columns in which 00123 is a number.
     """
     record_filter = _RecordFilter(block.offset, data, dialect, features, options)

@@ -106,9 +106,7 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
     """Returns how a text with this head is written, None if no record ends in it.
 
     Args:
-        head: Its first bytes.
         is_whole: Whether that is all of it.
-        file: For messages.
         options: Hold the columns of a file without a header, and a delimiter.
 
     Raises:

@@ -154,7 +154,6 @@ def header_notes(file: RawFile, columns: Sequence[str], rows: FirstRows | None) 
 
     Args:
         file: That begins with it.
-        columns: The names.
         rows: The line and what is below it; None where that needs no look.
     """
     names = f"the first line of {printable(file.name)} names the columns"

@@ -52,7 +52,6 @@ def find_odd_values(
     Args:
         written: The files, with how they are written.
         columns: Which to look at.
-        options: How the files are read.
     """
     # The file of each column in which it turns into text, with the evidence of the files before.
     turned: dict[str, tuple[int, Evidence]] = {}

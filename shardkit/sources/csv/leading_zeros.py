@@ -58,7 +58,6 @@ def is_unpadded(feature: Feature, leading_zeros: tuple[str, ...]) -> bool:
     """Whether such numbers are refused in a column.
 
     Args:
-        feature: The column.
         leading_zeros: Columns in which they are allowed.
     """
     is_number = feature.dtype.startswith(("int", "uint", "float"))

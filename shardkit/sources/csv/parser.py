@@ -39,10 +39,8 @@ class CsvParser:
     """Parses blocks of one file.
 
     Args:
-        dialect: How the file is written.
         features: The columns that are wanted; each is one of the dialect's.
         null_values: Spellings of null besides the empty field. In strings, only outside of quotes.
-        max_field_bytes: Longest field.
         leading_zeros: Columns in which 00123 is a number.
 
     Raises:

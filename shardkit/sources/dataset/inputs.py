@@ -94,7 +94,6 @@ def list_shards(
     """Returns the shards of a dataset by path; those without examples are left out.
 
     Args:
-        folder: Of the dataset.
         files: All files in it, by path.
         version: Of the dataset; None means the newest.
 
@@ -136,8 +135,6 @@ def dataset_of(url: str, version: int, commit_id: str) -> Dataset:
     """Returns a version of a dataset.
 
     Args:
-        url: Of the dataset.
-        version: Its number.
         commit_id: Of its manifest when it was listed.
 
     Raises:

@@ -67,8 +67,6 @@ def open_member(file: RawFile, member: ArchiveMember, open_archive: OpenArchive)
     """Opens a member for reading from front to back; read to its end, its checksum is checked.
 
     Args:
-        file: The member.
-        member: Where it lies.
         open_archive: Opens the archive, decompressed if it is compressed as a whole.
 
     Raises:

@@ -31,7 +31,6 @@ class ExpansionGuard:
 
     Args:
         file: The file, or the archive that it lies in.
-        where: Its place, for messages.
     """
 
     def __init__(self, file: RawFile, where: str) -> None:

@@ -28,7 +28,6 @@ class RecordsStream(ConvertedStream):
     Args:
         raw: UTF-8.
         key: Of the array; keys of nested objects are joined by dots.
-        where: Name of the file, for messages.
     """
 
     def __init__(self, raw: Readable, key: str, where: str) -> None:

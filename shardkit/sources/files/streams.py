@@ -35,7 +35,6 @@ def open_stream(file: RawFile, start: int = 0, *, is_read_through: bool = False)
     """Opens a raw file for reading from front to back, decompressed, and as UTF-8 if it has another encoding.
 
     Args:
-        file: The file.
         start: Byte to start at, counted in what is read.
         is_read_through: Whether all of it will be read, so that a thread may decompress or fetch what follows.
 

@@ -110,7 +110,6 @@ def is_tar(head: bytes, name: str) -> bool:
 
     Args:
         head: Its first bytes after decompression.
-        name: As listed.
     """
     if is_header(head):
         return True

@@ -34,11 +34,7 @@ _SPARSE = "GNU.sparse."
 
 
 class TarDamageError(Exception):
-    """Why nothing of an archive can be trusted from some byte on.
-
-    Args:
-        why: What is wrong and where.
-    """
+    """Why nothing of an archive can be trusted from some byte on."""
 
 
 class TarMember(NamedTuple):

@@ -65,11 +65,7 @@ def find_encoding(name: str) -> str | None:
 
 
 class ConvertedStream(ByteStream, ABC):
-    """A stream whose bytes are converted piece by piece.
-
-    Args:
-        raw: The bytes before.
-    """
+    """A stream whose bytes are converted piece by piece."""
 
     def __init__(self, raw: Readable) -> None:
         self._raw = raw
@@ -98,9 +94,7 @@ class TranscodedStream(ConvertedStream):
     """A stream of text in one encoding, as UTF-8.
 
     Args:
-        raw: The text as it is encoded.
         encoding: As `find_encoding` has it.
-        where: Name of the file, for messages.
     """
 
     def __init__(self, raw: Readable, encoding: str, where: str) -> None:

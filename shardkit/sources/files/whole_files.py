@@ -57,7 +57,6 @@ def split_files(files: tuple[RawFile, ...], split_bytes: int | None, min_split_f
     """Returns input splits of files that are a row each; the identity of a row is its file, so all files may count.
 
     Args:
-        files: All of them.
         split_bytes: Wanted size of a split; None chooses by the size of all files.
         min_split_files: A split has so many small files at least.
     """

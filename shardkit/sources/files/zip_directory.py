@@ -80,8 +80,6 @@ def read_directory(archive: BinaryIO, num_bytes: int, max_members: int) -> list[
     """Returns the members of an archive, folders left out, in the order of their places.
 
     Args:
-        archive: The file.
-        num_bytes: Its size.
         max_members: How many there may be.
 
     Raises:

@@ -37,8 +37,6 @@ class JsonLineFilter:
     """Separates the good lines of one file from the bad ones.
 
     Args:
-        features: The columns that are wanted.
-        modes: How they are written.
         allows_duplicate_keys: Whether an object may hold a key twice.
         dropped: Keys that are no columns and may hold anything.
     """
@@ -118,7 +116,6 @@ class JsonLineFilter:
         """Returns the fault of a line that does not fit.
 
         Args:
-            line: Its bytes.
             offset: Where it stands in the file.
         """
         row, problem = parse_line(line, offset)
@@ -173,7 +170,6 @@ def parse_line(text: bytes, offset: int) -> tuple[Any, Problem | None]:
     """Returns the object of a line, or why it is none.
 
     Args:
-        text: The line.
         offset: Where it stands in the file.
     """
     try:

@@ -40,7 +40,6 @@ class FrameError(Exception):
 
     Args:
         offset: Byte of the place.
-        why: What is wrong, for people.
     """
 
     def __init__(self, offset: int, why: str) -> None:
@@ -119,10 +118,7 @@ def iter_elements(
     """Yields the elements of a stream of arrays and objects, some at a time.
 
     Args:
-        stream: To be read.
         offset: Byte at which it stands.
-        max_record_bytes: Longest element.
-        block_bytes: Wanted size of a block.
         state: Of the place at which it stands.
         stop: Byte right behind an element, to stop at; None for the end of the stream.
 

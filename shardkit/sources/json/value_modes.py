@@ -26,7 +26,6 @@ def written_modes(features: Features, rows: Iterable[dict[str, Any]]) -> dict[st
     file that it is read with.
 
     Args:
-        features: The features.
         rows: Objects; as many as it takes are looked at.
     """
     # A json column is written as it is.

@@ -21,8 +21,6 @@ def python_type(feature: Feature, mode: Mode, takes_not_finite: bool) -> tuple[A
     """Returns the type that a feature's values are decoded to, and the value of an absent key.
 
     Args:
-        feature: The feature.
-        mode: How it is written.
         takes_not_finite: Whether the text is `spelled_out`.
     """
     if feature.is_json or len(feature.shape) > 1:

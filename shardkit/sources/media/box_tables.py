@@ -33,7 +33,6 @@ def boxes_of(table: LabelTable, file: RawFile) -> LabelTable:
 
     Args:
         table: Its columns, by image.
-        file: The table, for messages.
 
     Raises:
         BadInputError: If a column is missing.

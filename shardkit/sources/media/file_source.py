@@ -192,10 +192,7 @@ class _Reader:
     """Reads the files of one split.
 
     Args:
-        source: Knows what they are.
-        files: All files.
         labels: Theirs, if any.
-        features: What is wanted.
         options: Say how they are read, and what is refused.
     """
 

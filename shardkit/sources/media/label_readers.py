@@ -62,7 +62,6 @@ def read_labels(layout: Layout | None, found: tuple[RawFile, ...], labelled: Lab
     Args:
         layout: That they were found by; None if `--labels` names them.
         found: The files that `--labels` names.
-        labelled: What they are for.
 
     Raises:
         UsageError: If the files are of no kind that is read.
@@ -281,10 +280,6 @@ def rows_of_words(file: RawFile, head: bytes) -> list[list[str]] | None:
     All lines have the same number of words, two or more, but for those that begin with `#`, which are left out. Up to
     eight lines of another number may stand above them. The last of these names the columns if it has one word less, as
     that of the names of files is left out.
-
-    Args:
-        file: The labels.
-        head: Its first bytes.
 
     Raises:
         BadInputError: If it is too large or not UTF-8.

@@ -109,8 +109,6 @@ def match_names(files: Sequence[str], labels: Sequence[str], where: str, kinds: 
     Args:
         files: Names of the files below the input.
         labels: Names in the labels.
-        where: Place of the labels, for messages.
-        kinds: What the files are, such as `images`.
 
     Raises:
         UsageError: If no label belongs to a file, one belongs to several, or several to one.
@@ -152,8 +150,6 @@ def choose_key(columns: Mapping[str, pa.Array], usual: str, files: Sequence[str]
     Args:
         columns: Texts and whole numbers of the table, as text.
         usual: The column that does so by its name or place; it is chosen where no other names more.
-        files: Names of the files.
-        where: Place of the table, for messages.
 
     Raises:
         UsageError: If two columns name as many files, and other ones.

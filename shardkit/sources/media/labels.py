@@ -113,9 +113,7 @@ def labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions)
     """Returns the labels that a layout has beside the files, None if there are none.
 
     Args:
-        files: All input files.
         root: The folder that their names are relative to.
-        options: How they are read.
 
     Raises:
         UsageError: If labels lie there in several forms, or do not go together with the files.
@@ -226,10 +224,7 @@ def load_labels(
     """Returns the labels of files, None if none are asked for.
 
     Args:
-        files: All input files.
-        options: Say where the labels are.
         own: Names of the features that the files have without them.
-        kinds: What the files are, such as `images`.
         known: The features of the plan, which spare reading all labels once more for their classes.
 
     Raises:

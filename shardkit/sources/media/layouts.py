@@ -78,7 +78,6 @@ def find_layout(files: Sequence[RawFile], *, joins_forms: bool = False) -> Layou
     """Returns the layout of the files, None if no labels lie beside them.
 
     Args:
-        files: All input files.
         joins_forms: Whether labels in several forms are one layout, which no reader reads.
 
     Raises:

@@ -53,7 +53,6 @@ class VocLabels:
     """The boxes of a folder of VOC files; read when they are asked for, but for the names of the classes.
 
     Args:
-        files: The XML files.
         vocabulary: Names of the classes; None reads all files for them.
 
     Raises:

@@ -66,12 +66,8 @@ def read_chunks(
     """Yields rows of a split in chunks of about `batch_bytes`, whatever size its rows have.
 
     Args:
-        connection: Of the database.
-        rows: All rows.
         names: SQL for the wanted columns.
         split: Its range of rowids counts where rows have some.
-        file: The database.
-        batch_bytes: Wanted.
 
     Raises:
         DamagedFileError: If a query gives too much.
@@ -144,10 +140,6 @@ class ChunkFitter:
     """Makes rows of one split fit the features, and sets aside those that cannot fit.
 
     Args:
-        rows: What the rows are of.
-        split: The split.
-        files: All files.
-        features: What to make.
         options: Limits, and whether bad rows are set aside or end the reading.
     """
 

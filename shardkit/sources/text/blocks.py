@@ -40,7 +40,6 @@ class RecordTooLongError(Exception):
 
     Args:
         offset: Byte where the record starts, in the decompressed file.
-        head: Its first bytes.
     """
 
     def __init__(self, offset: int, head: bytes) -> None:
@@ -110,10 +109,8 @@ def iter_blocks(
 
     Args:
         stream: Stands at the start of a record.
-        rule: Where records end.
         offset: Byte at which the stream stands.
         stop: Byte to stop at, None for the end of the stream.
-        max_record_bytes: Longest record.
         block_bytes: Wanted size of a block; longer records make it larger.
 
     Raises:

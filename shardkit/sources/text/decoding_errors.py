@@ -27,7 +27,6 @@ def find_decoding_errors(texts: pa.Array, max_record_bytes: int, first_bytes: Po
 
     Args:
         texts: Of the type `binary`, without nulls.
-        max_record_bytes: Longest text.
         first_bytes: Where each text starts in its file.
     """
     found_errors: dict[int, Problem] = {}

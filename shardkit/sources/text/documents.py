@@ -67,7 +67,6 @@ class _Documents:
     """Reads files and makes rows of them.
 
     Args:
-        files: All inputs.
         options: Say how long a file may be.
         rows: Takes what is read, and files that cannot be.
     """

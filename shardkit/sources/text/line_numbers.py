@@ -20,10 +20,6 @@ class LineNumbers:
 
     Nothing is counted before the first number is asked for; then the file is read again up to there, and what follows
     is counted on the way.
-
-    Args:
-        file: The file.
-        rule: Where lines end.
     """
 
     def __init__(self, file: RawFile, rule: RecordRule) -> None:
@@ -54,8 +50,6 @@ def line_at(file: RawFile, rule: RecordRule, offset: int) -> int:
     What this process has counted before is not read once more.
 
     Args:
-        file: The file.
-        rule: Where lines end.
         offset: Byte where a record starts, after decompression.
     """
     marks = _marks_of(file, rule) if is_seekable(file) else [(0, 1)]

@@ -124,11 +124,9 @@ def read_parts(
 
     Args:
         stream: Stands at the start of a record.
-        rule: What ends a record.
         offset: Byte at which the stream stands.
         stop: Byte to stop at, None for the end of the stream.
         max_record_bytes: Longest record; longer ones that fit into a block anyway are handed over with the others.
-        block_bytes: Wanted size of a part.
     """
     reader = _Reader(stream, offset, stop, block_bytes)
     while reader.fill():
@@ -149,8 +147,6 @@ def find_cuts(file: RawFile, rule: TextRule, split_bytes: int) -> list[int]:
 
     Args:
         file: Not compressed, and UTF-8.
-        rule: What ends a record.
-        split_bytes: Wanted size of a split.
     """
     wanted = range(split_bytes, file.num_bytes - split_bytes // 4, split_bytes)
     is_local = storage.is_local(file.path)

@@ -80,10 +80,6 @@ class BatchMaker:
     """Makes batches of the blocks of one split, and errors or rejected rows of bad records.
 
     Args:
-        file: The file.
-        file_index: Its position in the list of files.
-        split_start: Where the split starts in it.
-        lines: Counts the lines of the blocks.
         tolerates_bad_rows: Whether bad rows are handed over as rejected.
         rows_before: Counts the rows before the split, for positions that name the row too because many may stand in
             one line; None where the line is enough.

@@ -177,11 +177,7 @@ class _SplitReader:
     """Reads one part of one file.
 
     Args:
-        file: The file.
-        split: The part.
-        features: What is wanted.
         options: Say what a record is, how long it may be, and whether bad ones are tolerated.
-        columns_of: Makes columns of records.
     """
 
     def __init__(

@@ -32,10 +32,7 @@ def cut_file(
     split too, and reading it tells of the damage.
 
     Args:
-        file: The file.
-        file_index: Its position in the list of files.
         split_bytes: Wanted size of a split; None chooses by the size of the file.
-        options: Say whether bad rows are tolerated.
         find_cuts: Finds where to cut a larger file, by the size of a split.
 
     Raises:
@@ -85,12 +82,8 @@ def read_blocks(
     """Yields the blocks of a part of a file.
 
     Args:
-        file: The file.
-        rule: Where records end.
-        options: Holds the longest record.
         start: Byte where a record starts, after decompression.
         stop: Byte to stop at, 0 for the end of the file.
-        block_bytes: Wanted size of a block.
         is_head: Whether only the first block is wanted.
 
     Raises:

@@ -42,7 +42,6 @@ def read_small_texts(
 
     Args:
         indices: Positions of the files.
-        files: All files.
         start_of: Returns where the records of a file start, given its position and content; None if it must be read
             alone.
         blank_bytes: Bytes that a blank line may hold; None for white space.

@@ -314,7 +314,6 @@ def number_style_note(name: str, values: pa.Array) -> str | None:
     """Returns a note on a column of text that could be numbers, with the option that makes it so; None for others.
 
     Args:
-        name: Of the column.
         values: Texts, of which the nulls count as nothing.
     """
     said = values.drop_null()

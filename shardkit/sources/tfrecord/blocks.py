@@ -116,7 +116,6 @@ def open_records(file: RawFile, form: Form, start: int = 0, *, is_read_through: 
     """Opens the frames of a file for reading, decompressed.
 
     Args:
-        file: The file.
         form: What `form_of` says.
         start: Byte to start at; only of a plain file.
         is_read_through: Whether all of it will be read, so that a thread may decompress what follows.
@@ -140,7 +139,6 @@ def read_blocks(frames: Frames, options: SourceOptions, *, block_bytes: int) -> 
 
     Args:
         frames: Holds them; nothing of it was taken.
-        options: Hold the most bytes of a record.
         block_bytes: Wanted size; a longer record is a whole block.
 
     Raises:
@@ -222,7 +220,6 @@ class Frames:
 
     Args:
         stream: Stands at `start`.
-        file: For messages, and for its size.
         form: How it is stored.
         start: Byte of the file at which the stream begins.
         stop: Where the records end; 0 where the stream does.
@@ -333,12 +330,7 @@ def _unzipped_head(head: bytes) -> bytes:
 
 
 class _ZlibStream(ByteStream):
-    """The content of a zlib stream, decompressed without holding up other threads.
-
-    Args:
-        raw: The file.
-        guard: Counts what it becomes.
-    """
+    """The content of a zlib stream, decompressed without holding up other threads."""
 
     def __init__(self, raw: ByteStream, guard: ExpansionGuard) -> None:
         self._raw = raw

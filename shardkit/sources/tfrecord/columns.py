@@ -21,8 +21,6 @@ def stored_column(
 
     Args:
         buffers: As `kernel_reference.Decoded` describes them.
-        num_rows: How many rows there are.
-        type_: Of one stored value.
         num_values: Values in every row, or ANY_NUMBER.
         is_scalar: Whether a row is a value, not a list of one.
     """

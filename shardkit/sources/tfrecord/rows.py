@@ -58,7 +58,6 @@ def whole_records(block: RecordBlock, rows: Int64s, max_bytes: int, bad_values: 
     """Returns those of some records that are neither damaged nor too long.
 
     Args:
-        block: Holds the records.
         rows: Positions in the block.
         max_bytes: Longer records are too long.
         bad_values: Takes position and reason of the others.
@@ -96,7 +95,6 @@ class BlockDecoder:
     """Decodes the blocks of one file.
 
     Args:
-        features: What is wanted.
         shape: What the head of the file holds: features may be declared as something else than they are stored as.
         max_record_bytes: Longer records do not fit.
     """

@@ -234,7 +234,6 @@ class _SplitReader:
     """Says where rows of a split stand, and rejects those that do not fit.
 
     Args:
-        file, form, split, options: What is read.
         block_bytes: Of the blocks that rows are counted in.
     """
 

@@ -24,7 +24,6 @@ def find_others(first: Sequence[Sample], rest: Iterator[Sample], options: Source
 
     Args:
         first: The first samples of an archive.
-        rest: Those behind them.
         options: What a value may be.
     """
     known = [sample for sample in first if sample.problem is None]

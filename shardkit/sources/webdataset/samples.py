@@ -57,8 +57,6 @@ def read_samples(tar: TarStream, options: SourceOptions, known: Collection[str] 
     """Yields the samples of an archive; those that cannot be used say why.
 
     Args:
-        tar: The archive.
-        options: Hold the largest sample.
         known: The extensions that are columns; None takes all.
 
     Raises:

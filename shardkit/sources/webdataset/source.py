@@ -119,15 +119,7 @@ class WebDatasetSource:
 
 
 class _Batcher:
-    """Takes samples in order and makes batches of them.
-
-    Args:
-        file: The archive.
-        file_index: Its position.
-        features: The columns.
-        options: Say what is allowed.
-        batch_bytes: Wanted size of a batch.
-    """
+    """Takes samples in order and makes batches of them."""
 
     def __init__(
         self, file: RawFile, file_index: int, features: Features, options: SourceOptions, batch_bytes: int

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow.ipc as ipc
 
+from shardkit.encoding.byte_stream import ByteStream
 from shardkit.encoding.parquet_footer import parse_row_groups
 from shardkit.features import make_feature
 from shardkit.sources.arrays.npy_bytes import NpyError, read_npy
@@ -26,7 +27,6 @@ from shardkit.sources.columnar.orc_footer import full_columns, read_tail, with_s
 from shardkit.sources.csv.bad_records import parse_good_records
 from shardkit.sources.csv.dialect import parse_dialect
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser
-from shardkit.sources.files.streams import ByteStream
 from shardkit.sources.files.tar_headers import TarHeaderError, is_header, parse_pax
 from shardkit.sources.files.tar_stream import TarDamageError, TarStream
 from shardkit.sources.files.zip_directory import ZipError, read_directory
