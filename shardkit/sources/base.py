@@ -200,7 +200,7 @@ class Source(Protocol):
 
         Raises:
             UsageError: If files differ in a way no rule reconciles, or a column has no place in an example.
-            BadInputError: If a file cannot be read at all.
+            BadInputError: If a file cannot be read at all, or none has a row.
         """
         ...
 
@@ -209,7 +209,11 @@ class Source(Protocol):
         ...
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
-        """Cuts the files into splits, each file by `choose_split_bytes`, in the order of the files."""
+        """Cuts the files into splits, each file by `choose_split_bytes`, in the order of the files.
+
+        Raises:
+            DamagedFileError: If a file is damaged, unless bad rows are tolerated: then reading tells of it.
+        """
         ...
 
     def read(
@@ -219,7 +223,7 @@ class Source(Protocol):
 
         Raises:
             BadInputError: At the first row that does not fit, unless bad rows are tolerated; names column, expected,
-                got, file and row.
+                got, file and row. Or if a file changed since it was listed.
             DamagedFileError: If the rest of a file cannot be trusted, whether or not bad rows are tolerated.
         """
         ...

@@ -119,8 +119,6 @@ class IdxSource(SourceSettings):
         """Yields the rows of one split, counted in the file of the images.
 
         Raises:
-            BadInputError: At the first row that does not fit, unless bad rows are tolerated; or if a file changed
-                since it was listed.
             DamagedFileError: If a file is longer or shorter than its header says.
         """
         table = next(t for t in _tables_of(files) if min(t.indices) == split.file_start)

@@ -124,13 +124,7 @@ class NumpySource(SourceSettings):
     def read(
         self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
     ) -> Iterator[RowBatch]:
-        """Yields the rows of one split.
-
-        Raises:
-            BadInputError: At the first row that does not fit, unless bad rows are tolerated; or if the file changed
-                since it was listed.
-            DamagedFileError: If the file is damaged.
-        """
+        """Yields the rows of one split."""
         file = files[split.file_start]
         with guard_unchanged(file), ExitStack() as stack:
             arrays = _list_arrays(file, files, options)

@@ -121,7 +121,6 @@ class ColumnarSource(SourceSettings, ABC):
         Raises:
             UsageError: If schemas or partitions do not go together, a column has no place in an example, or a file is
                 of a kind that is not read.
-            BadInputError: If a file is damaged, or all are empty.
         """
         features = infer_features(files, _schemas(self, files, options).__getitem__, options)
         images = _images(self, files, options)
@@ -144,9 +143,6 @@ class ColumnarSource(SourceSettings, ABC):
         """Cuts the files between their pieces; if there are few, large ones, those by their rows.
 
         The identity of a row does not depend on that.
-
-        Raises:
-            DamagedFileError: If a file is damaged.
         """
         filled = [(i, f) for i, f in enumerate(files) if f.num_bytes]
         found = map_files(lambda file: self._cuts(file, options), [f for _, f in filled])
@@ -162,13 +158,7 @@ class ColumnarSource(SourceSettings, ABC):
     def read(
         self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
     ) -> Iterator[RowBatch]:
-        """Yields the rows of one split.
-
-        Raises:
-            BadInputError: At the first row that does not fit, unless bad rows are tolerated, or if the file changed
-                since it was listed.
-            DamagedFileError: If the file is damaged.
-        """
+        """Yields the rows of one split."""
         file = files[split.file_start]
         with guard_unchanged(file), self._opened(file, options) as container:
             fitter = RowFitter(

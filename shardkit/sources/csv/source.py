@@ -97,7 +97,6 @@ class CsvSource(SourceSettings):
 
         Raises:
             UsageError: If files have different columns, or a header is wrong or seems to be missing.
-            BadInputError: If a file is no text, or all are empty.
         """
         written = self._dialects(files, options)
         if not options.union_by_name:
@@ -162,12 +161,7 @@ class CsvSource(SourceSettings):
         )
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
-        """Cuts the files at the ends of records; a compressed file is one split.
-
-        Raises:
-            DamagedFileError: If a record is too long or a quote is never closed, unless bad rows are tolerated: then
-                reading tells.
-        """
+        """Cuts the files at the ends of records; a compressed file is one split."""
         return numbered(chain.from_iterable(self._split_one(f, i, options) for i, f in enumerate(files)))
 
     def read(
@@ -176,8 +170,6 @@ class CsvSource(SourceSettings):
         """Yields the rows of one split.
 
         Raises:
-            BadInputError: At the first row that does not fit, unless bad rows are tolerated, or if the file changed
-                since it was listed.
             DamagedFileError: If a quote is never closed, a record is too long, or the header is damaged.
         """
         file = files[split.file_start]

@@ -45,7 +45,6 @@ class DatasetSource(ColumnarSource):
 
         Raises:
             UsageError: If features of several datasets do not go together.
-            BadInputError: If a dataset is damaged, or all are empty.
         """
         columns = {url: _columns_of(dataset) for url, dataset in _datasets(files).items()}
         classes = _united_classes(list(columns.values()))

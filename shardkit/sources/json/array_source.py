@@ -67,7 +67,6 @@ class JsonArraySource(SourceSettings):
 
         Raises:
             UsageError: If a key cannot name a column, or the only object has a list of objects.
-            BadInputError: If a head is no JSON, or there are no objects.
         """
         return with_folder_columns(_infer(files, options).features, files, options.drop_columns)
 
@@ -80,12 +79,7 @@ class JsonArraySource(SourceSettings):
             return ()
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
-        """Cuts the files behind elements, for which large ones are read once; a compressed file is one split.
-
-        Raises:
-            DamagedFileError: If elements cannot be separated or one is too long, unless bad rows are tolerated. Then
-                reading reports it.
-        """
+        """Cuts the files behind elements, for which large ones are read once; a compressed file is one split."""
         return numbered(chain.from_iterable(self._split_one(f, i, options) for i, f in enumerate(files)))
 
     def _split_one(self, file: RawFile, file_index: int, options: SourceOptions) -> list[InputSplit]:
@@ -102,8 +96,6 @@ class JsonArraySource(SourceSettings):
         """Yields the objects of one split.
 
         Raises:
-            BadInputError: At the first element that does not fit, unless bad rows are tolerated, or if the file changed
-                since it was listed.
             DamagedFileError: If elements cannot be separated, one is too long, or the text ends too early.
         """
         file = files[split.file_start]

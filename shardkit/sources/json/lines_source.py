@@ -51,7 +51,6 @@ class JsonLinesSource(SourceSettings):
 
         Raises:
             UsageError: If a key cannot name a column, or the only object has a list of objects.
-            BadInputError: If a head is no JSON Lines, or all files are empty.
         """
         return with_folder_columns(_infer(files, options).features, files, options.drop_columns)
 
@@ -64,11 +63,7 @@ class JsonLinesSource(SourceSettings):
             return ()
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
-        """Cuts the files at the ends of lines; a compressed file is one split.
-
-        Raises:
-            DamagedFileError: If a line is too long, unless bad rows are tolerated: then reading tells.
-        """
+        """Cuts the files at the ends of lines; a compressed file is one split."""
         return numbered(
             chain.from_iterable(split_file(f, i, _RULE, options, self.split_bytes) for i, f in enumerate(files))
         )
@@ -79,8 +74,6 @@ class JsonLinesSource(SourceSettings):
         """Yields the rows of one split.
 
         Raises:
-            BadInputError: At the first line that does not fit, unless bad rows are tolerated, or if the file changed
-                since it was listed.
             DamagedFileError: If a line is too long, or the file is no JSON Lines.
         """
         file = files[split.file_start]

@@ -146,12 +146,7 @@ class MediaSource(SourceSettings, ABC):
     def read(
         self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
     ) -> Iterator[RowBatch]:
-        """Yields the files of one split.
-
-        Raises:
-            BadInputError: At the first file that is of no use or too large, unless bad rows are tolerated; or that
-                changed since it was listed.
-        """
+        """Yields the files of one split."""
         reader = _Reader(self, files, self._labels(files, options, features), features, options)
         limit = min(options.max_record_bytes, _MAX_COLUMN_BYTES - self.batch_bytes)
         for start, stop in _cut_batches(split, files, self.batch_bytes, limit):

@@ -52,7 +52,6 @@ class SqliteSource(SourceSettings):
         Raises:
             UsageError: If tables differ, there are several and none is named, the query does not work, or what was
                 written lies in a log beside the database.
-            BadInputError: If a database is damaged, or all files are empty.
         """
         databases = tuple(file for _, file in _databases(files))
         if not databases:
@@ -71,11 +70,7 @@ class SqliteSource(SourceSettings):
         return notes
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
-        """Cuts tables into ranges of rowids with equally many rows; a table without rowids is one split.
-
-        Raises:
-            DamagedFileError: If a database is damaged.
-        """
+        """Cuts tables into ranges of rowids with equally many rows; a table without rowids is one split."""
         return numbered(chain.from_iterable(self._cut(i, f, options) for i, f in _databases(files)))
 
     def read(
@@ -84,8 +79,6 @@ class SqliteSource(SourceSettings):
         """Yields the rows of one split, by their rowids; those of a table without them by its primary key.
 
         Raises:
-            BadInputError: At the first row that does not fit, unless bad rows are tolerated, or if the file changed
-                since it was listed.
             DamagedFileError: If the database is damaged, or a query gives too much.
         """
         file = files[split.file_start]

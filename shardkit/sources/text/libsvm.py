@@ -93,9 +93,6 @@ class LibsvmSource(TextSource):
         """Returns `label`, `qid` if there is one, and `indices` and `values`, or `features` for a dense vector.
 
         The types are those of the first MiB of the files.
-
-        Raises:
-            BadInputError: If a file is in another encoding, or all are empty.
         """
         filled = [file for file in files if file.num_bytes]
         if not filled:

@@ -92,11 +92,7 @@ class TextSource(SourceSettings):
         return msgspec.structs.replace(leveled, text_record="file", has_text_classes=True)
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
-        """Returns the one column `text`, and `filename` where a file is a row, with its class if its folder says so.
-
-        Raises:
-            BadInputError: If a file is no text, or all are empty.
-        """
+        """Returns the one column `text`, and `filename` where a file is a row, with its class if its folder says so."""
         filled = [f for f in files if f.num_bytes]
         if not filled:
             raise NoRowsError(why="all input files are empty")
@@ -150,8 +146,6 @@ class TextSource(SourceSettings):
         """Yields the rows of one split.
 
         Raises:
-            BadInputError: At the first row that is not UTF-8, holds a NUL, or is too long, unless bad rows are
-                tolerated; or if the file changed since it was listed.
             DamagedFileError: If the text is in another encoding, or damaged where it was compressed.
         """
         if options.text_record == "file":

@@ -79,7 +79,6 @@ class TfrecordSource(SourceSettings):
 
         Raises:
             UsageError: If a feature is of different kinds in different files, or has no place in an example.
-            BadInputError: If a head holds no Examples, or all files are empty.
         """
         if options.tfrecord_as == "bytes":
             if not any(file.num_bytes for file in files):
@@ -144,8 +143,6 @@ class TfrecordSource(SourceSettings):
         """Yields the rows of one split.
 
         Raises:
-            BadInputError: At the first record that does not fit, unless bad rows are tolerated, or if the file changed
-                since it was listed.
             DamagedFileError: If a length is damaged, so that what follows is lost, or the last record is cut off. Where
                 bad rows are tolerated, the latter is one in a plain file.
         """

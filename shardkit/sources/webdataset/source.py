@@ -70,7 +70,6 @@ class WebDatasetSource:
 
         Raises:
             UsageError: If an extension holds what no example can.
-            BadInputError: If an archive is damaged, or there are no samples.
         """
         filled = [f for f in files if f.num_bytes]
         filled = filled if options.types_of_all_rows else sample_files(filled)
@@ -103,8 +102,6 @@ class WebDatasetSource:
         """Yields the samples of one archive.
 
         Raises:
-            BadInputError: At the first sample that cannot be used, unless bad rows are tolerated, or if the file
-                changed since it was listed.
             DamagedFileError: If the archive is cut off or damaged.
         """
         file = files[split.file_start]
