@@ -11,13 +11,11 @@ from typing import Any
 import fastavro
 import numpy as np
 import pyarrow as pa
-from fastavro.schema import SchemaParseException, UnknownType
 
 from shardkit.sources.avro.schema import AvroSchema, Leaf, decimal_text
 from shardkit.sources.columns.arrow_json import json_texts_of
 
 _INT32 = np.iinfo(np.int32)
-_SCHEMA_ERRORS = (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError)
 _RECORD_ERRORS = (EOFError, LookupError, TypeError, ValueError, OverflowError, MemoryError, struct.error)
 
 
@@ -27,16 +25,11 @@ class BatchReader:
     Args:
         leaves: Columns that are wanted, in the order of the schema.
 
-    Raises:
-        ValueError: If the schema is none.
     """
 
     def __init__(self, schema: AvroSchema, leaves: Sequence[Leaf]) -> None:
         self._leaves = leaves
-        try:
-            self._record = fastavro.parse_schema(schema.record)
-        except _SCHEMA_ERRORS as error:
-            raise ValueError(f"its schema is damaged, {error}") from error
+        self._record = schema.record
 
     def batches(self, blocks: Iterable[tuple[bytes, int]], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Yields so many rows at a time as take up about `batch_bytes` in their blocks.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import fastavro
 import msgspec
 import pyarrow as pa
+from fastavro.schema import SchemaParseException, UnknownType
 
 from shardkit.errors import UsageError
 from shardkit.features import JSON_MEDIA_TYPE
@@ -40,6 +42,9 @@ _LOGICAL: dict[tuple[str, str], pa.DataType] = {
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
 _MIXED = "values of several types"
+# fastavro, which would convert the values, does not know this one.
+_LOGICAL_KEY = "shardkit.logicalType"
+_SCHEMA_ERRORS = (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError)
 # Types that hold all values of several.
 _WIDER: dict[frozenset[str], str] = {
     frozenset({"int", "long"}): "long",
@@ -74,7 +79,7 @@ class AvroSchema(msgspec.Struct, frozen=True, kw_only=True):
     """The schema of a file.
 
     Attributes:
-        record: As written, but for logical types: values stay as they are stored.
+        record: As fastavro has it, but for logical types: values stay as they are stored.
         leaves: In order.
     """
 
@@ -92,7 +97,6 @@ def read_schema(schema: Any, where: str, dropped: tuple[str, ...] = ()) -> AvroS
         UsageError: If a column has no place in an example; names it.
         ValueError: If it is no Avro schema.
     """
-    reader = _SchemaReader(where, dropped)
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise UsageError(
             "the rows of the file are no records",
@@ -100,63 +104,61 @@ def read_schema(schema: Any, where: str, dropped: tuple[str, ...] = ()) -> AvroS
             why=f"its schema is {shown(schema)}",
             next_step="Write it with a record as its schema, one field a column",
         )
-    leaves = tuple(reader.leaves(schema, (), "", nullable=False))
-    return AvroSchema(record=_without_logical(schema, 0), leaves=leaves)
+    named: dict[str, Any] = {}
+    try:
+        record = fastavro.parse_schema(_plain(schema, 0), named)
+    except _SCHEMA_ERRORS as error:
+        raise ValueError(f"its schema is damaged, {error}") from error
+    leaves = tuple(_SchemaReader(where, dropped, named).leaves(record, (), nullable=False))
+    return AvroSchema(record=record, leaves=leaves)
 
 
 class _SchemaReader:
-    def __init__(self, where: str, dropped: tuple[str, ...]) -> None:
+    # Names of types are full ones by now, and each is known.
+
+    def __init__(self, where: str, dropped: tuple[str, ...], named: dict[str, Any]) -> None:
         self._where = where
         self._dropped = dropped
-        self._named: dict[str, dict[str, Any]] = {}
+        self._named = named
         self._open: list[str] = []
 
-    def leaves(self, type_: Any, path: tuple[str, ...], namespace: str, *, nullable: bool) -> list[Leaf]:
+    def leaves(self, type_: Any, path: tuple[str, ...], *, nullable: bool) -> list[Leaf]:
         if len(path) > _MAX_DEPTH:
             raise self._refused(path, "it is nested too deeply")
         if path and "/".join(path) in self._dropped:
-            self._note_names(type_, namespace, 0)
             return [_nothing(path)]
-        found, has_null = self._chosen(type_, path, namespace)
+        found, has_null = self._chosen(type_)
         nullable = nullable or has_null
         if found["type"] in ("record", "error"):
             return self._record(found, path, nullable)
         if found["type"] == "array":
-            item, _ = self._chosen(found.get("items"), path, found["#space"])
+            item, _ = self._chosen(found["items"])
             if item["type"] not in _KINDS:
-                return [self._json(found, path, nullable)]
+                return [_json(path, nullable)]
             return [self._leaf(item, path, nullable=nullable, is_list=True)]
         if found["type"] == "null":
             return [_nothing(path)]
         if found["type"] in ("map", _MIXED):
-            return [self._json(found, path, nullable)]
+            return [_json(path, nullable)]
         if found["type"] not in _KINDS:
             raise self._refused(path, f"it is a {found['type']}")
         return [self._leaf(found, path, nullable=nullable, is_list=False)]
 
     def _record(self, record: dict[str, Any], path: tuple[str, ...], nullable: bool) -> list[Leaf]:
-        name, fields = record["#name"], record.get("fields")
-        if name in self._open or fields == []:
-            return [self._json(record, path, nullable)]
-        if not isinstance(fields, list):
-            raise ValueError("its schema is damaged")
-        self._open.append(name)
+        if not path and not record["fields"]:
+            raise ValueError("its schema has no fields")
+        if record["name"] in self._open or not record["fields"]:
+            return [_json(path, nullable)]
+        self._open.append(record["name"])
         leaves: list[Leaf] = []
-        for field in fields:
-            if not isinstance(field, dict) or not isinstance(field.get("name"), str):
-                raise ValueError("its schema is damaged")
-            leaves += self.leaves(field.get("type"), (*path, field["name"]), record["#space"], nullable=nullable)
+        for field in record["fields"]:
+            leaves += self.leaves(field["type"], (*path, field["name"]), nullable=nullable)
         self._open.pop()
         return leaves
 
-    def _json(self, found: Any, path: tuple[str, ...], nullable: bool) -> Leaf:
-        self._note_names(found, found.get("#space", ""), 0)
-        column = Column(name="/".join(path), type_=pa.string(), nullable=nullable, media_type=JSON_MEDIA_TYPE)
-        return Leaf(path=path, column=column, item_type=pa.string(), kind="json", is_list=False)
-
     def _leaf(self, found: dict[str, Any], path: tuple[str, ...], *, nullable: bool, is_list: bool) -> Leaf:
         item_type, kind = _KINDS[found["type"]]
-        logical = found.get("logicalType")
+        logical = found.get(_LOGICAL_KEY)
         if logical == "decimal" and found["type"] in ("bytes", "fixed"):
             precision, scale = found.get("precision"), found.get("scale", 0)
             if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= 76 and precision:
@@ -168,62 +170,24 @@ class _SchemaReader:
         column = Column(name="/".join(path), type_=column_type, nullable=nullable)
         return Leaf(path=path, column=column, item_type=item_type, kind=kind, is_list=is_list)
 
-    def _chosen(self, type_: Any, path: tuple[str, ...], namespace: str) -> tuple[dict[str, Any], bool]:
+    def _chosen(self, type_: Any) -> tuple[dict[str, Any], bool]:
         # The one type that a value has besides null, and whether it may be null.
         if not isinstance(type_, list):
-            found = self._resolved(type_, namespace)
+            found = self._resolved(type_)
             return found, found["type"] == "null"
-        branches = [self._resolved(t, namespace) for t in type_]
+        branches = [self._resolved(t) for t in type_]
         others = [b for b in branches if b["type"] != "null"]
         has_null = len(others) < len(branches)
         if len(others) > 1:
             wider = None
-            if not any("logicalType" in b for b in others):
+            if not any(_LOGICAL_KEY in b for b in others):
                 wider = _WIDER.get(frozenset(b["type"] for b in others))
-            return {"type": wider or _MIXED, "#space": namespace}, has_null
+            return {"type": wider or _MIXED}, has_null
         return (others or branches or [{"type": "union of nothing"}])[0], has_null
 
-    def _resolved(self, type_: Any, namespace: str) -> dict[str, Any]:
-        # A type as an object that knows its full name and the namespace of names in it.
-        if isinstance(type_, str):
-            if type_ in _KINDS or type_ == "null":
-                return {"type": type_}
-            found = self._named.get(_full_name(type_, namespace)) or self._named.get(type_)
-            if found is None:
-                raise ValueError(f"its schema names an unknown type, {shown(type_)}")
-            return found
-        if not isinstance(type_, dict):
-            raise ValueError("its schema is damaged")
-        kind = type_.get("type")
-        if not isinstance(kind, str):
-            return self._resolved(kind, namespace) if isinstance(kind, dict) else {"type": "union within a type"}
-        if kind in ("record", "error", "enum", "fixed"):
-            name = type_.get("name")
-            if not isinstance(name, str):
-                raise ValueError("its schema has a type without a name")
-            space = type_.get("namespace")
-            full = _full_name(name, space if isinstance(space, str) else namespace)
-            found = {**type_, "#name": full, "#space": full.rpartition(".")[0]}
-            self._named[full] = found
-            return found
-        if kind not in _KINDS and kind not in ("null", "array", "map"):
-            return self._resolved(kind, namespace)
-        return {**type_, "#space": namespace}
-
-    def _note_names(self, type_: Any, namespace: str, depth: int) -> None:
-        # A type that is defined here may be named further on.
-        if depth > 4 * _MAX_DEPTH:
-            raise ValueError("its schema is nested too deeply")
-        if isinstance(type_, list):
-            for branch in type_:
-                self._note_names(branch, namespace, depth + 1)
-        elif isinstance(type_, dict):
-            if type_.get("type") in ("record", "error", "enum", "fixed"):
-                namespace = self._resolved(type_, namespace)["#space"]
-            fields = type_.get("fields")
-            below = [f.get("type") for f in fields if isinstance(f, dict)] if isinstance(fields, list) else []
-            for inner in (*below, type_.get("type"), type_.get("items"), type_.get("values")):
-                self._note_names(inner, namespace, depth + 1)
+    def _resolved(self, type_: Any) -> dict[str, Any]:
+        found: dict[str, Any] = type_ if isinstance(type_, dict) else self._named.get(type_, {"type": type_})
+        return found
 
     def _refused(self, path: tuple[str, ...], why: str) -> UsageError:
         name = f"column {shown('/'.join(path))}" if path else "the file"
@@ -256,19 +220,22 @@ def _nothing(path: tuple[str, ...]) -> Leaf:
     return Leaf(path=path, column=column, item_type=pa.null(), kind="plain", is_list=False)
 
 
-def _full_name(name: str, namespace: str) -> str:
-    return name if "." in name or not namespace else f"{namespace}.{name}"
+def _json(path: tuple[str, ...], nullable: bool) -> Leaf:
+    column = Column(name="/".join(path), type_=pa.string(), nullable=nullable, media_type=JSON_MEDIA_TYPE)
+    return Leaf(path=path, column=column, item_type=pa.string(), kind="json", is_list=False)
 
 
-def _without_logical(type_: Any, depth: int) -> Any:
+def _plain(type_: Any, depth: int) -> Any:
+    # Values stay as they are stored; defaults and aliases matter only to readers that have another schema.
     if depth > 4 * _MAX_DEPTH:
         raise ValueError("its schema is nested too deeply")
     if isinstance(type_, list):
-        return [_without_logical(t, depth + 1) for t in type_]
+        return [_plain(t, depth + 1) for t in type_]
     if not isinstance(type_, dict):
         return type_
-    # Defaults and aliases matter only to readers that have another schema.
-    kept = {k: v for k, v in type_.items() if k not in ("logicalType", "default", "aliases", "doc", "order")}
-    if "fields" in kept:
-        kept["fields"] = [_without_logical(f, depth + 1) for f in kept["fields"]]
-    return {k: _without_logical(v, depth + 1) if k in ("type", "items", "values") else v for k, v in kept.items()}
+    kept = {k: v for k, v in type_.items() if k not in ("default", "aliases", "doc", "order")}
+    if "logicalType" in kept:
+        kept[_LOGICAL_KEY] = kept.pop("logicalType")
+    if isinstance(kept.get("fields"), list):
+        kept["fields"] = [_plain(f, depth + 1) for f in kept["fields"]]
+    return {k: _plain(v, depth + 1) if k in ("type", "items", "values") else v for k, v in kept.items()}
