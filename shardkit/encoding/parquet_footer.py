@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shardkit.encoding.varints import VarintError, read_varint
+
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _INTEGERS = (_I16, _I32, _I64)
 _MAX_DEPTH = 32
@@ -242,15 +244,10 @@ class CompactReader:
         return header & 15, self._varint() if size == 15 else size
 
     def _varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._byte()
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-            shift += 7
-            if shift > 63:
-                raise ValueError("a number in the footer is too long")
+        try:
+            return read_varint(iter(self._byte, -1))[0]
+        except VarintError as error:
+            raise ValueError("a number in the footer is too long") from error
 
     def _byte(self) -> int:
         byte = self._data[self._position]

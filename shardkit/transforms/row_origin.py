@@ -85,11 +85,12 @@ def _values(column: pa.Array, positions: Positions) -> list[Any]:
     try:
         found: list[Any] = column.take(pa.array(positions, pa.int64())).to_pylist()
     except (ValueError, OverflowError, pa.ArrowNotImplementedError):
-        return [_as_python(column[position]) for position in positions.tolist()]
+        return [as_python(column[position]) for position in positions.tolist()]
     return found
 
 
-def _as_python(scalar: Any) -> Any:
+def as_python(scalar: Any) -> Any:
+    """Returns the value of a scalar, as text where Python has no value for it."""
     try:
         return scalar.as_py()
     except (ValueError, OverflowError):

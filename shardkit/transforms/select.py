@@ -14,6 +14,7 @@ from shardkit.features import Feature, Features, feature_from_arrow
 from shardkit.messages import printable, shown
 from shardkit.runtime.interruptible import interruptible
 from shardkit.transforms.duckdb_session import reason_of, session
+from shardkit.transforms.row_origin import as_python
 from shardkit.transforms.sql_checks import OPTION, TABLE, Item, Part, Statement, parse_statement
 from shardkit.transforms.steps import (
     RowError,
@@ -105,15 +106,8 @@ def _failure(row: int, part: Part, values: tuple[object, ...]) -> RowFailure:
 
 
 def _values_of(batch: pa.RecordBatch) -> list[tuple[object, ...]]:
-    columns = [[_as_python(value) for value in column] for column in batch.columns]
+    columns = [[as_python(value) for value in column] for column in batch.columns]
     return list(zip(*columns, strict=True)) if columns else [()] * batch.num_rows
-
-
-def _as_python(value: pa.Scalar) -> object:
-    try:
-        return value.as_py()
-    except (ValueError, OverflowError):
-        return str(value)
 
 
 def _features_after(features: Features, statement: Statement) -> Features:

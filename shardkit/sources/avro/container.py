@@ -9,11 +9,14 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Iterator
+from itertools import chain
 from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
 from shardkit.encoding.byte_stream import ByteStream
+from shardkit.encoding.varints import VarintError, read_varint
+from shardkit.sources.files.expansion_limit import snappy_inflate
 from shardkit.sources.files.streams import read_exactly
 from shardkit.units import KiB, MiB, format_size
 
@@ -23,7 +26,6 @@ CODECS = ("null", "deflate", "snappy", "zstandard", "bzip2", "xz")
 
 _MAX_METADATA_BYTES = 64 * MiB
 _CHECKSUM_BYTES = 4
-_MAX_VARINT_BYTES = 10
 _SEARCHED_BYTES = 256 * KiB
 
 
@@ -85,13 +87,11 @@ class Reader:
         Raises:
             ValueError: If it has no end.
         """
-        value = 0
-        for index in range(_MAX_VARINT_BYTES):
-            byte = (first if first is not None and index == 0 else self.take(1))[0]
-            value |= (byte & 127) << (7 * index)
-            if byte < 128:
-                return (value >> 1) ^ -(value & 1)
-        raise ValueError(f"the number at byte {self.position} is too long")
+        try:
+            value, _ = read_varint(chain(first or b"", iter(lambda: self.take(1)[0], -1)))
+        except VarintError as error:
+            raise ValueError(f"the number at byte {self.position} is too long") from error
+        return (value >> 1) ^ -(value & 1)
 
     def next_byte(self) -> bytes:
         """Returns a byte, none at the end."""
@@ -206,14 +206,7 @@ def _inflate(data: bytes, codec: str, max_bytes: int) -> bytes:
 
 def _inflate_snappy(data: bytes, max_bytes: int) -> bytes:
     content, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
-    length = 0
-    for index, byte in enumerate(content[:5]):
-        length |= (byte & 127) << (7 * index)
-        if byte < 128:
-            break
-    if length > max_bytes:
-        raise ValueError(f"a snappy block of {format_size(len(data))} becomes {format_size(length)}")
-    found = bytes(pa.Codec("snappy").decompress(content, length, asbytes=True))
+    found = snappy_inflate(content, max_bytes)
     if zlib.crc32(found) != int.from_bytes(checksum, "big"):
         raise EOFError("its checksum is wrong")
     return found

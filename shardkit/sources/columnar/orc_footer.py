@@ -18,6 +18,7 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.message import DecodeError
 
 from shardkit.encoding.example import declare_messages
+from shardkit.sources.files.expansion_limit import snappy_inflate
 from shardkit.storage.seekable_file import SplicedFile
 
 MAGIC = b"ORC"
@@ -179,28 +180,16 @@ def _inflate(chunk: bytes, codec: int, limit: int) -> bytes:
         if codec == _ZLIB:
             return zlib.decompressobj(-15).decompress(chunk, limit)
         if codec == _SNAPPY:
-            num_bytes = _first_varint(chunk)
-            if num_bytes > limit:
-                raise ValueError("its footer is damaged")
-            return bytes(pa.Codec("snappy").decompress(chunk, num_bytes, asbytes=True))
+            return snappy_inflate(chunk, limit)
         if codec in (_LZ4, _ZSTD, _BROTLI):
             if codec == _LZ4:
                 chunk = _LZ4_FRAME + len(chunk).to_bytes(4, "little") + chunk + bytes(4)
             name = {_LZ4: "lz4", _ZSTD: "zstd", _BROTLI: "brotli"}[codec]
             with pa.CompressedInputStream(pa.BufferReader(chunk), name) as stream:
                 return bytes(stream.read(limit))
-    except (zlib.error, pa.ArrowException, OSError) as error:
+    except (zlib.error, ValueError, pa.ArrowException, OSError) as error:
         raise ValueError("its footer is damaged") from error
     raise ValueError("it is compressed by LZO" if codec == _LZO else f"it is compressed in an unknown way, {codec}")
-
-
-def _first_varint(data: bytes) -> int:
-    value = 0
-    for i, byte in enumerate(data[:5]):
-        value |= (byte & 127) << 7 * i
-        if byte < 128:
-            break
-    return value
 
 
 def _stored(data: bytes, post_script: Any) -> bytes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
+from shardkit.encoding.varints import read_varint
 from shardkit.errors import DamagedFileError
 from shardkit.sources.base import RawFile
 from shardkit.units import MiB, format_size
@@ -49,3 +52,16 @@ class ExpansionGuard:
         self._num_bytes += num_bytes
         if self._num_bytes > self._limit:
             raise expansion_error(self._where, self._num_stored_bytes, self._max_expansion)
+
+
+def snappy_inflate(data: bytes, max_bytes: int) -> bytes:
+    """Returns what a block of Snappy holds, which begins with its size.
+
+    Raises:
+        ValueError: If it holds more than `max_bytes`, or does not say how much.
+        pa.ArrowException, OSError: If it is damaged.
+    """
+    num_bytes, _ = read_varint(data)
+    if num_bytes > max_bytes:
+        raise ValueError(f"a snappy block of {format_size(len(data))} becomes {format_size(num_bytes)}")
+    return bytes(pa.Codec("snappy").decompress(data, num_bytes, asbytes=True))

@@ -52,6 +52,11 @@ class WholeFiles(NamedTuple):
     data: pa.Buffer
     offsets: npt.NDArray[np.int64]
 
+    def contents(self) -> list[memoryview]:
+        """Returns the bytes of each file."""
+        view = memoryview(self.data).cast("B")
+        return [view[start:stop] for start, stop in itertools.pairwise(self.offsets.tolist())]
+
 
 def split_files(files: tuple[RawFile, ...], split_bytes: int | None, min_split_files: int) -> list[InputSplit]:
     """Returns input splits of files that are a row each; the identity of a row is its file, so all files may count.

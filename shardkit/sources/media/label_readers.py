@@ -27,7 +27,7 @@ from shardkit.sources.media.box_tables import OBJECTS, boxes_of, with_objects
 from shardkit.sources.media.coco import is_coco, read_coco
 from shardkit.sources.media.label_tables import FILE_KEYS, LabelColumns, LabelTable, choose_key
 from shardkit.sources.media.layouts import Layout
-from shardkit.sources.media.sidecars import read_texts, read_transcripts, read_yolo
+from shardkit.sources.media.sidecars import decoded, read_texts, read_transcripts, read_yolo
 from shardkit.sources.media.voc import VocLabels, voc_files
 from shardkit.sources.text.table_signs import even_delimiter
 from shardkit.units import MiB, format_size
@@ -304,9 +304,4 @@ def _text(file: RawFile) -> str:
     if len(raw) > _MAX_BYTES:
         why = f"it has more than {format_size(_MAX_BYTES)}"
         raise BadInputError("a file of labels is too large", where=place(file), why=why, next_step="Write it as CSV")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInputError(
-            "a file of labels is not UTF-8", where=place(file), why=str(error), next_step="Write it as UTF-8"
-        ) from error
+    return decoded(raw, file)

@@ -167,13 +167,19 @@ def _texts(files: Sequence[RawFile]) -> list[str]:
     texts: list[str] = []
     for start in range(0, len(files), _BATCH_FILES):
         batch = files[start : start + _BATCH_FILES]
-        data, offsets = read_whole_files(batch)
-        content, bounds = memoryview(data).cast("B"), np.asarray(offsets).tolist()
-        for file, first, last in zip(batch, bounds, bounds[1:], strict=False):
-            try:
-                texts.append(bytes(content[first:last]).decode("utf-8-sig"))
-            except UnicodeDecodeError as error:
-                raise BadInputError(
-                    "a file of labels is not UTF-8", where=place(file), why=str(error), next_step="Write it as UTF-8"
-                ) from error
+        texts += map(decoded, read_whole_files(batch).contents(), batch)
     return texts
+
+
+def decoded(content: bytes | memoryview, file: RawFile) -> str:
+    """Returns the text of a file of labels.
+
+    Raises:
+        BadInputError: If it is not UTF-8.
+    """
+    try:
+        return str(content, "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInputError(
+            "a file of labels is not UTF-8", where=place(file), why=str(error), next_step="Write it as UTF-8"
+        ) from error

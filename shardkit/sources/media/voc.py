@@ -132,13 +132,8 @@ def read_voc(files: Sequence[RawFile]) -> list[list[VocObject]]:
         raise _bad_annotation(large, f"it has more than {format_size(_MAX_BYTES)}")
     if not files:
         return []
-    data, offsets = read_whole_files(files)
-    content = memoryview(data).cast("B")
-    bounds = np.asarray(offsets).tolist()
-    return [
-        parse_voc(bytes(content[start:stop]), file)
-        for file, start, stop in zip(files, bounds, bounds[1:], strict=False)
-    ]
+    contents = read_whole_files(files).contents()
+    return [parse_voc(bytes(content), file) for content, file in zip(contents, files, strict=True)]
 
 
 def parse_voc(content: bytes, file: RawFile) -> list[VocObject]:

@@ -118,10 +118,9 @@ class _Documents:
     def _read_plain(self, indices: list[int]) -> Iterator[_Content | None]:
         if not indices:
             return
-        data, offsets = read_whole_files([self._files[i] for i in indices])
-        view = memoryview(data).cast("B")
-        for position, index in enumerate(indices):
-            yield from self._checked(index, view[offsets[position] : offsets[position + 1]])
+        contents = read_whole_files([self._files[i] for i in indices]).contents()
+        for index, content in zip(indices, contents, strict=True):
+            yield from self._checked(index, content)
 
     def _read_stream(self, index: int) -> Iterator[_Content | None]:
         file = self._files[index]

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from shardkit.encoding.example import add_field, declare_feature, declare_messages, stored_features
 from shardkit.encoding.kernel import Int64s
 from shardkit.encoding.kernel_reference import BYTES, FLOAT, INT64
+from shardkit.encoding.varints import VarintError, read_varint
 
 Kind = Literal["example", "sequence"]
 Values = Sequence[Any]
@@ -109,8 +110,11 @@ def kind_of(record: bytes) -> Kind:
         tag = record[position]
         if tag not in (_FEATURES, _FEATURE_LISTS):
             raise NotExampleError("has fields that neither an Example nor a SequenceExample has")
-        size, position = _varint(record, position + 1)
-        position += size
+        try:
+            size, num_bytes = read_varint(record[position + 1 : position + 1 + _MAX_VARINT_BYTES], _MAX_VARINT_BYTES)
+        except VarintError as error:
+            raise NotExampleError("does not parse") from error
+        position += 1 + num_bytes + size
         if tag == _FEATURE_LISTS:
             kind = "sequence"
     if position != len(record):
@@ -174,15 +178,6 @@ def _name(key: bytes) -> str:
         return key.decode()
     except UnicodeDecodeError as error:
         raise NotExampleError(f"has a feature whose name is not UTF-8: {key[:80]!r}") from error
-
-
-def _varint(record: bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for count, byte in enumerate(record[position : position + _MAX_VARINT_BYTES]):
-        value |= (byte & 0x7F) << 7 * count
-        if byte < 0x80:
-            return value, position + count + 1
-    raise NotExampleError("does not parse")
 
 
 def _sequence_class() -> Any:
