@@ -23,6 +23,7 @@ EXTRAS = {
     "gcs": "gs:// addresses",
     "azure": "az:// addresses",
     "hdfs": "hdfs:// addresses",
+    "array-record": "export-data --to array-record",
     "http": "http:// addresses",
     "torch": "the reader for PyTorch",
     "jax": "the reader for JAX",

@@ -2,11 +2,13 @@
 
 import contextlib
 import errno
-import importlib.util
 import os
+import re
 import stat
+import sys
 import traceback
 from pathlib import Path
+from subprocess import run
 
 import pytest
 from hypothesis import given
@@ -260,10 +262,11 @@ def test_protocols(path, protocol):
     assert storage.is_local(path) == (protocol == "file")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("hdfs_native") is not None, reason="the backend is installed")
+@pytest.mark.full
 def test_a_missing_backend_is_named():
-    with pytest.raises(UsageError, match=r"needs the package hdfs_native.*shardkit\[hdfs\]"):
-        storage.exists("hdfs://namenode:8020/x")
+    program = "import sys; sys.modules['hdfs_native'] = None; from shardkit.storage import files; files.exists({!r})"
+    ended = run([sys.executable, "-c", program.format("hdfs://namenode:8020/x")], capture_output=True, text=True)
+    assert re.search(r"UsageError: .*needs the package hdfs_native.*shardkit\[hdfs\]", ended.stderr, re.DOTALL)
 
 
 def test_locations_in_their_one_form(tmp_path, monkeypatch):

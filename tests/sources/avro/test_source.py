@@ -260,7 +260,7 @@ def test_a_block_that_is_right_reads(tmp_path):
         (-1, b"\x02x", {}, "is damaged"),
         (1, b"\x02x", {"codec": "lzma"}, "unknown way, 'lzma'"),
         (1, b"no deflate", {"codec": "deflate"}, "a deflate block is damaged"),
-        (1, b"\xff\xff\xff\xff\x0f\0\0\0\0", {"codec": "snappy"}, "a snappy block of 9 B becomes"),
+        (1, b"\xff\xff\xff\xff\x0f\0\0\0\0", {"codec": "snappy"}, "a snappy block of 5 B becomes"),
         (1, pa.compress(b"\x02x", "snappy", asbytes=True) + b"\0\0\0\0", {"codec": "snappy"}, "checksum is wrong"),
         (1, b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01x", {}, "cannot be decoded"),
     ],
