@@ -169,7 +169,12 @@ def _observe(parts: Iterable[Rows], all_rows: Iterable[Rows], *, takes_mixed: bo
     if not is_any:
         return Inferred(features, (*notes, *_file_notes(observer, features)))
     observer.notes.clear()
-    wider = observer.features(takes_mixed=takes_mixed)
+    try:
+        wider = observer.features(takes_mixed=takes_mixed)
+    except MixedColumn:
+        # Integers beyond int64 make text of a column, and later rows hold other text.
+        observer.notes.clear()
+        wider = observer.features(takes_mixed=True)
     return Inferred(wider, (*observer.notes, *_wider_notes(observer, features, wider)))
 
 

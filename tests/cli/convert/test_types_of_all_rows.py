@@ -63,6 +63,16 @@ def test_a_late_word_makes_text_of_a_column_unless_its_type_is_declared(tmp_path
     assert "'nil'" in output
 
 
+def test_a_word_beside_integers_of_any_size_makes_a_json_column(tmp_path, capfd):
+    values = [10**29, *range(NUM_ROWS), "word"]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps({'a': value})}\n" for value in values))
+    code, output = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", "--on-bad-record", "skip")
+    assert code == 0
+    assert "column 'a' has both int values and string values, so it is a json column" in output
+    split = shardkit.open(tmp_path / "out")["train"]
+    assert sorted(map(str, (split[i]["a"] for i in range(len(split))))) == sorted(map(str, values))
+
+
 def test_a_row_that_no_type_helps_ends_the_conversion_as_before(tmp_path, capfd):
     rows = [f'{{"id": {n}, "x": {n}}}' for n in range(NUM_ROWS)]
     rows[LATE] = '{"id": 5, "x": }'
