@@ -107,12 +107,9 @@ def _print_report(
     shards = format_number(report.num_shards, "shard")
     if report.is_whole:
         splits, examples = format_number(len(report.splits), "split"), format_number(report.num_examples, "example")
-        rate = report.num_read_bytes / 1e6 / max(seconds, 1e-6)
-        done = "every byte read, all media decoded" if is_decoded else "every byte read"
-        click.echo(
-            f"ok: {splits}, {shards}, {examples}, {format_size(report.num_read_bytes)}, "
-            f"{done} in {format_duration(seconds)} ({rate:.1f} MB/s)"
-        )
+        done = "all decoded" if is_decoded else "every byte read"
+        size, time = format_size(report.num_read_bytes), format_duration(seconds)
+        click.echo(f"ok: {splits}, {shards}, {examples}, {size}, {done} in {time}")
         return
     num_whole = report.num_read_shards - report.num_damaged_shards
     rest = f"{format_count(num_whole)} of {shards} are whole" if report.num_read_shards else "no shard was read"

@@ -14,7 +14,7 @@ LABEL_TABLE_OPTIONS = ("quote", "has_header", "no_header")
 """Options for a table of labels, where files have some."""
 
 _LABEL_OPTIONS = ("labels", "no_labels", *LABEL_TABLE_OPTIONS)
-_JSON_OPTIONS = ("drop_columns", "allows_duplicate_keys", "encoding", "records")
+_JSON_OPTIONS = ("drop_columns", "union_by_name", "allows_duplicate_keys", "encoding", "records")
 
 
 class Format(NamedTuple):

@@ -17,6 +17,8 @@ _SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".jsonl", ".json"})
 _HEAD_BYTES = 64 * KiB
 _MAX_TABLES = 8
 _MIN_NAMES = 3
+# What a competition of Kaggle wants to be filled in; its labels are dummies.
+_TEMPLATE = re.compile("submission", re.IGNORECASE)
 _BETWEEN = re.compile(r"""[,;\t|"'\r\n{}\[\]:]+| (?=\S)""")
 
 
@@ -32,7 +34,8 @@ def tables_that_name(
     """
     if options is not None and (options.labels is not None or options.no_labels):
         return ()
-    tables = [file for file in others if suffix_of(file.name) in _SUFFIXES and file.member is None][:_MAX_TABLES]
+    named_so = (file for file in others if suffix_of(file.name) in _SUFFIXES and not _TEMPLATE.search(file.name))
+    tables = [file for file in named_so if file.member is None][:_MAX_TABLES]
     names = {name for file in files for name in _names_of(file)} if tables else set()
     found = tuple(table for table in tables if _names_some(table, names, min(_MIN_NAMES, len(files))))
     # Tables of several folders are for a part of the files each.

@@ -83,13 +83,19 @@ def in_order(splits: Collection[str]) -> tuple[str, ...]:
 def check_all_tell_splits(files: Sequence[RawFile]) -> None:
     """Checks that no file is of no split where folders or files are called by nothing but the words of two or more.
 
+    Where at least half of the files tell two or more, other letters may be in their names, as in `qa_train.jsonl`.
+
     Raises:
         UsageError: If one is: whether it belongs to one of them, or all are one split, nothing tells.
     """
     alone = {part.partition(".")[0].lower(): part for file in files for part in file.name.split("/")}
     called = [part for word, part in alone.items() if word in SPLIT_WORDS]
     silent = [file for file in files if split_of(file) is None]
-    if not silent or len({split_in_words(part) for part in called}) < 2:
+    told = {split for file in files if (split := split_of(file)) is not None}
+    is_told = len({split_in_words(part) for part in called}) > 1
+    if not is_told and len(told) > 1 and 2 * len(silent) <= len(files):
+        called, is_told = [file.name for file in files if split_of(file) is not None], True
+    if not silent or not is_told:
         return
     telling = {file.name.rpartition("/")[0] for file in files if split_of(file) is not None}
     parents = {parent for folder in telling for parent in _with_parents(folder)}

@@ -26,6 +26,7 @@ _EXACT_INTEGER = 2**53
 # One in so many rows may be bad; beyond that the sample is not understood.
 _FEW = 10
 _MANY_CELLS = 10
+_LISTED_KEYS = 3
 
 
 class Inferred(NamedTuple):
@@ -64,6 +65,8 @@ def infer_features(
     dropped = options.drop_columns
     parts = _sampled(files, sample, nothing, tolerates_bad_rows=options.tolerates_bad_rows)
     _check_no_columns([row for part in parts for found in part for row in found])
+    if not options.union_by_name:
+        _check_alike(parts)
     rows = [row for part in parts for found in part for _, row in found] if dropped else []
     seen = {name for row in rows for name in without_keys(row, dropped)}
     if not any(file.records for file in files):
@@ -123,6 +126,26 @@ def _check_no_columns(rows: Rows) -> None:
         )
 
 
+def _check_alike(parts: list[list[Rows]]) -> None:
+    """Checks that the objects of no file have most keys not in common with those of the first: they are other tables.
+
+    Raises:
+        UsageError: If those of one have.
+    """
+    files = [rows for part in parts if (rows := [row for found in part for row in found])]
+    keys = [{key for _, row in rows for key in row} for rows in files]
+    for rows, own in zip(files[1:], keys[1:], strict=True):
+        if own and 2 * len(own & keys[0]) < min(len(own), len(keys[0])):
+            other = ", ".join(map(shown, sorted(own - keys[0])[:_LISTED_KEYS]))
+            raise UsageError(
+                "files hold objects of different keys",
+                where=rows[0][0],
+                why=f"{other} and the like are not in {files[0][0][0].rpartition(', ')[0]}",
+                next_step="Leave files out with --exclude GLOB, convert them one by one, or add --union-by-name, which "
+                "makes values of missing keys null",
+            )
+
+
 def _check_no_rows_within(parts: list[list[Rows]]) -> None:
     for rows in ([row for found in part for row in found] for part in parts):
         lists = [(path, v) for path, v in flatten(rows[0][1]) if isinstance(v, list)] if len(rows) == 1 else []
@@ -133,8 +156,7 @@ def _check_no_rows_within(parts: list[list[Rows]]) -> None:
                 f"column {shown(path)} is a list of objects",
                 where=rows[0][0],
                 why="the file holds no other object, so these may be the rows",
-                next_step=f"Take its objects as the rows with --records {key}, or leave it out with "
-                f"{drop_option([path])}",
+                next_step=f"Take its objects as the rows with --records {key}",
             )
 
 

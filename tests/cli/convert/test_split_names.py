@@ -125,6 +125,17 @@ def test_a_file_that_tells_no_split_beside_others_is_named(run, tmp_path):
     assert (split.name, split.num_examples) == ("train", 3)
 
 
+@pytest.mark.parametrize(
+    "names", [("qa_train", "qa_dev", "schema"), ("train-00000", "test-00000", "unsupervised-00000")]
+)
+def test_a_file_of_no_split_beside_names_with_other_letters_is_refused(run, tmp_path, names):
+    for name in names:
+        (tmp_path / f"{name}.csv").write_text("id,word\n1,a\n")
+    code, _, err = run("convert", tmp_path / "*.csv", tmp_path / "out")
+    assert code == 2
+    assert f"--exclude {names[-1]}.csv" in " ".join(err.split())
+
+
 def test_what_is_appended_goes_to_the_splits_that_names_tell(run, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()

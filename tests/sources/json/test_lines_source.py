@@ -367,3 +367,16 @@ def test_a_note_says_what_becomes_of_them_beside_other_kinds(tmp_path, others):
     types, rows = read(path)
     assert types == {"a": "json"}
     assert [row["a"] for row in rows[3:]] == ['"NaN"'] * 3
+
+
+def test_files_of_other_tables_are_refused_unless_they_are_joined(tmp_path):
+    write(tmp_path, '{"business_id": "a", "name": "x", "stars": 4.5, "city": "y"}\n', "business.jsonl")
+    write(tmp_path, '{"user_id": "b", "name": "z", "since": "2020", "friends": 3}\n', "user.jsonl")
+    files = list_inputs([str(tmp_path)]).files
+    with pytest.raises(UsageError, match=r"files hold objects of different keys in user\.jsonl, line 1") as raised:
+        JsonLinesSource().infer(files, SourceOptions())
+    assert "'friends', 'since', 'user_id' and the like are not in business.jsonl" in str(raised.value)
+    names = [f.name for f in JsonLinesSource().infer(files, SourceOptions(union_by_name=True))]
+    assert names == ["business_id", "name", "stars", "city", "user_id", "since", "friends"]
+    write(tmp_path, '{"business_id": "b", "name": "z", "closed": true}\n', "user.jsonl")
+    assert len(JsonLinesSource().infer(list_inputs([str(tmp_path)]).files, SourceOptions())) == 5
