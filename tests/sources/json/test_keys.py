@@ -169,7 +169,11 @@ def test_files_whose_keys_hold_other_types_get_a_note(tmp_path, num_usual):
 
 def test_keys_that_some_files_lack_are_null_there(tmp_path):
     paths = [write(tmp_path, '{"x": 1}\n', "a.jsonl"), write(tmp_path, '{"y": "b"}\n', "b.jsonl")]
-    assert read(*paths) == ({"x": "int64", "y": "string"}, [{"x": 1, "y": None}, {"x": None, "y": "b"}])
+    expected = [{"x": 1, "y": None}, {"x": None, "y": "b"}]
+    assert read(*paths, union_by_name=True) == ({"x": "int64", "y": "string"}, expected)
+    # Half of the keys in common is enough.
+    paths = [write(tmp_path, '{"x": 1, "z": 0}\n', "a.jsonl"), write(tmp_path, '{"y": "b", "z": 0}\n', "b.jsonl")]
+    assert read(*paths)[1] == [row | {"z": 0} for row in expected]
 
 
 def test_where_bad_rows_are_tolerated_the_most_frequent_kind_counts(tmp_path):
