@@ -91,11 +91,11 @@ def check_all_tell_splits(files: Sequence[RawFile]) -> None:
     alone = {part.partition(".")[0].lower(): part for file in files for part in file.name.split("/")}
     called = [part for word, part in alone.items() if word in SPLIT_WORDS]
     silent = [file for file in files if split_of(file) is None]
-    told = {split for file in files if (split := split_of(file)) is not None}
-    is_told = len({split_in_words(part) for part in called}) > 1
-    if not is_told and len(told) > 1 and 2 * len(silent) <= len(files):
-        called, is_told = [file.name for file in files if split_of(file) is not None], True
-    if not silent or not is_told:
+    found = {split for file in files if (split := split_of(file)) is not None}
+    has_splits = len({split_in_words(part) for part in called}) > 1
+    if not has_splits and len(found) > 1 and 2 * len(silent) <= len(files):
+        called, has_splits = [file.name for file in files if split_of(file) is not None], True
+    if not silent or not has_splits:
         return
     telling = {file.name.rpartition("/")[0] for file in files if split_of(file) is not None}
     parents = {parent for folder in telling for parent in _with_parents(folder)}
