@@ -142,7 +142,8 @@ class AllColumns(Form):
         return value == [] or None
 
 
-# So few bad rows end no conversion that has no --max-bad, unless they are more than half of all.
+# So few bad rows end no conversion that has no --max-bad, unless they are more than half of all. Where all are bad, it
+# ends by itself, with their reasons.
 _IGNORED_BAD = 99
 
 
@@ -176,5 +177,5 @@ class BadLimit:
     def is_exceeded(self, num_bad: int, num_rows: int) -> bool:
         """Returns whether there are more bad rows than allowed; exact at the border."""
         allowed = self._number if self._share is None else self._share * num_rows
-        is_ignored = num_bad <= self._ignored and 2 * num_bad <= num_rows
+        is_ignored = num_bad <= self._ignored and (2 * num_bad <= num_rows or num_bad == num_rows)
         return num_bad > allowed and not is_ignored

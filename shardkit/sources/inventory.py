@@ -120,6 +120,7 @@ def check_is_among(format: str, files: Sequence[RawFile], recognized: Mapping[st
         kinds = count_kinds(files, recognized)
         raise UsageError(
             f"none of the files is of the format {format}",
+            where=printable(files[0].name) if len(files) == 1 else None,
             table=_table_of(kinds),
             next_step="Name the kind to convert with --format, or leave --format out",
         )

@@ -64,7 +64,7 @@ def test_rounded_floats_are_said(run, tmp_path):
         (["table.csv", "out", "--tfds"], 2, "--compression none"),
         (["table.csv", "out", "--compression-level", "best"], 2, "--compression-level"),
         (["table.csv", "out", "--compression", "none", "--compression-level", "small"], 2, "has no meaning with"),
-        (["table.csv", "out", "--format", "images"], 3, "content is text"),
+        (["table.csv", "out", "--format", "images"], 2, "of the format images in table.csv"),
         (["table.csv", "out", "--labels", "ragged.csv"], 2, "--labels has no meaning for csv"),
         (["table.csv", "out", "--audio-rate", "8000"], 2, "--audio-rate has no meaning for csv"),
         (["cut.parquet", "out", "--format", "parquet", "--null-value", "NA"], 2, "--null-value has no meaning"),

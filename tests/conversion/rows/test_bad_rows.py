@@ -112,6 +112,8 @@ def test_the_limit_is_exact(tmp_path, limit, code):
         (2, 3, True),
         (99, 198, False),
         (99, 197, True),
+        (2, 2, False),
+        (99, 99, False),
         (100, 100, True),
         (100, 1000, False),
         (101, 1000, True),
