@@ -314,12 +314,13 @@ def folder_notes(files: Sequence[RawFile], is_text: bool) -> tuple[str, ...]:
     """
     besides = {beside.folder for file in files if (beside := name_beside_split(file.name)) is not None}
     names = besides if len(besides) > 1 else {(folders_below_split(file.name) or [""])[-1] for file in files}
-    # Folders that are a key and a value are columns.
+    # Folders that are a key and a value are columns. A few files may lie beside the folders.
+    if sum("/" in file.name for file in files) > len(files) / 2:
+        names.discard("")
     if not 1 < len(names) <= _MANY_FOLDERS or any(not name or "=" in name for name in names):
         return ()
-    listed = ", ".join(map(printable, sorted(names)[:_LISTED_FOLDERS])) + (
-        ", ..." if len(names) > _LISTED_FOLDERS else ""
-    )
+    more = ", ..." if len(names) > _LISTED_FOLDERS else ""
+    listed = ", ".join(map(printable, sorted(names)[:_LISTED_FOLDERS])) + more
     is_whole = is_text and len(besides) < 2
     whole = ", --text-record file makes each file a row with its folder as class" if is_whole else ""
     return (f"the folders {listed} become no column; --source-column NAME gives each row the path of its file{whole}",)

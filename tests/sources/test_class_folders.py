@@ -146,6 +146,14 @@ def test_folders_called_after_a_split_and_a_class_are_refused(tmp_path):
     assert "--text-record" not in note
 
 
+def test_a_file_beside_folders_hides_no_note(tmp_path):
+    files = listed(tmp_path, [*reviews("pos", "neg", number=2), "x.log"])
+    (note,) = folder_notes(files, is_text=True)
+    assert note.startswith("the folders neg, pos become no column")
+    assert "--text-record file" in note
+    assert folder_notes(listed(tmp_path / "flat", ["a/1.txt", "b.txt", "c.txt"]), is_text=True) == ()
+
+
 def test_classes_that_differ_in_capitals_are_noted(tmp_path):
     files = listed(tmp_path, reviews("train/Cat", "train/dog", "test/cat", "test/dog"))
     options = SourceOptions(has_split_names=True)
