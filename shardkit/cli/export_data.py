@@ -9,7 +9,7 @@ import click
 from shardkit.cli.shell.command import ExampleCommand
 from shardkit.cli.shell.option_types import SizeType, split_names
 from shardkit.cli.shell.reading_bar import reading_bar
-from shardkit.exporting.options import FILE_BYTES, FORMAT_NAMES, ExportRequest
+from shardkit.exporting.options import FILE_BYTES, FORMATS, ExportRequest, format_named
 from shardkit.units import MiB
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 )
 @click.argument("dataset")
 @click.argument("target", metavar="FOLDER")
-@click.option("--to", "format", type=click.Choice(FORMAT_NAMES), required=True, help="The format of the files.")
+@click.option("--to", "format", type=click.Choice(list(FORMATS)), required=True, help="The format of the files.")
 @click.option("--split", "splits", multiple=True, metavar="NAME", help="Only this split; repeat for more.")
 @click.option("--columns", metavar="A,B,...", help="Only these features, in this order; all if not given.")
 @click.option("--version", type=click.IntRange(min=1), help="An older version of DATASET; the newest if not given.")
@@ -81,7 +81,6 @@ def _print_page(target: str, done: Exported) -> None:
     from rich.console import Console
 
     from shardkit.cli.shell.tables import print_columns
-    from shardkit.exporting.formats import FORMATS
     from shardkit.messages import visible
     from shardkit.storage import files as storage
     from shardkit.units import format_count, format_number, format_size
@@ -93,7 +92,7 @@ def _print_page(target: str, done: Exported) -> None:
         for split, files in done.files.items()
     ]  # fmt: skip
     print_columns(console, ("split", "files", "rows", "size"), rows, num_left=1)
-    format = FORMATS[done.plan.format]
+    format = format_named(done.plan.format)
     if done.num_kept:
         click.echo(f"\nkept: {format_number(done.num_kept, 'file')} that were there already")
     if format.notes:

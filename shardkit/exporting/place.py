@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shardkit.errors import ConflictError
-from shardkit.exporting.formats import FORMATS
+from shardkit.exporting.options import format_named
 from shardkit.exporting.plan import ExportPlan, decode_plan, encode_plan, files_of
 from shardkit.storage import files as storage
 from shardkit.storage.temporary_files import temporary_beside
@@ -52,7 +52,7 @@ def claim(target: str, plan: ExportPlan, *, overwrite: bool) -> None:
 
 def _difference(held: ExportPlan, plan: ExportPlan) -> str:
     if held.format != plan.format:
-        return f"it is {FORMATS[held.format].title}, not {FORMATS[plan.format].title}"
+        return f"it is {format_named(held.format).title}, not {format_named(plan.format).title}"
     if (held.dataset, held.version) != (plan.dataset, plan.version):
         if held.dataset == plan.dataset or held.version == plan.version:
             return "it is of another dataset"
@@ -64,7 +64,7 @@ def _difference(held: ExportPlan, plan: ExportPlan) -> str:
 
 def _remove(target: str, plan: ExportPlan) -> None:
     """Removes the files of an export, and what makes the folder its own at last: cut off, it can be done again."""
-    indexes = [FORMATS[plan.format].index_name(split.name) for split in plan.splits]
+    indexes = [format_named(plan.format).index_name(split.name) for split in plan.splits]
     for name in (*filter(None, indexes), *(file.path for file in files_of(plan)), PLAN_NAME):
         storage.delete_file(storage.join(target, name))
 

@@ -12,8 +12,7 @@ from shardkit.dataset.manifest import Manifest, SplitInfo
 from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import ShardkitError, UsageError
 from shardkit.exporting.base import ExportFormat
-from shardkit.exporting.formats import FORMATS
-from shardkit.exporting.options import ExportRequest
+from shardkit.exporting.options import FORMATS, ExportRequest, format_named
 from shardkit.features import Feature, Features
 
 _MAX_FILES = 1_000_000
@@ -68,7 +67,7 @@ def plan_export(manifest: Manifest, version: int, request: ExportRequest) -> Exp
     names = [f.name for f in manifest.features] if request.columns is None else dict.fromkeys(request.columns)
     named = map(manifest.feature, names)
     features = tuple(msgspec.structs.replace(f, nullable=f.nullable and _has_nulls(f, splits)) for f in named)
-    _check_columns(FORMATS[request.format], features)
+    _check_columns(format_named(request.format), features)
     return ExportPlan(
         format=request.format,
         dataset=manifest.shard_table.sha256,
@@ -123,7 +122,7 @@ def _check_columns(format: ExportFormat, features: Features) -> None:
 
 def files_of(plan: ExportPlan) -> list[FilePlan]:
     """Returns the files of a plan in the order of the splits and of the rows."""
-    format = FORMATS[plan.format]
+    format = format_named(plan.format)
     return [
         FilePlan(
             split.name,

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from shardkit.errors import ShardkitError, UsageError, missing_extra
 from shardkit.exporting.base import Rows, WrittenFile
-from shardkit.exporting.formats import FORMATS
-from shardkit.exporting.options import ExportRequest
+from shardkit.exporting.options import ExportRequest, format_named
 from shardkit.exporting.place import claim, scratch_file, sizes_below
 from shardkit.exporting.plan import ExportPlan, FilePlan, files_of, plan_export
 from shardkit.features import Features
@@ -66,7 +65,7 @@ class Export:
     def __init__(self, dataset: Splits, target: str, request: ExportRequest, *, overwrite: bool = False) -> None:
         self.plan = plan_export(dataset.manifest, dataset.dataset.version, request)
         self._dataset = dataset
-        self._format = FORMATS[request.format]
+        self._format = format_named(request.format)
         if self._format.extra is not None and find_spec(self._format.extra[1]) is None:
             raise missing_extra(*self._format.extra)
         self.target = storage.normalize(target)

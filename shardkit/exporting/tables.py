@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from shardkit.exporting.base import ExportFormat, Rows
 from shardkit.exporting.columns import JSON_NOTES, as_text, json_values, nested_type
-from shardkit.exporting.huggingface import with_class_names
 from shardkit.features import Feature, Features
 from shardkit.reading.row_files import shaped, shaped_schema
 from shardkit.units import MiB
 
 _ROW_GROUP_BYTES = 32 * MiB
+# Types as Hugging Face `datasets` names them, where Arrow has another name.
+_HUGGING_FACE_NAMES = {"halffloat": "float16", "float": "float32", "double": "float64", "date32[day]": "date32"}
 
 
 class Parquet(ExportFormat):
@@ -58,7 +59,7 @@ def _parquet_schema(features: Features) -> pa.Schema:
     # Arrow cannot read lists of a fixed size back from Parquet where one is null; it can if they are of any size.
     fields = zip(shaped_schema(features), features, strict=True)
     schema = pa.schema([x.with_type(nested_type(x.type, f.value_type)) if f.nullable else x for x, f in fields])
-    return with_class_names(schema, features)
+    return _with_class_names(schema, features)
 
 
 class Arrow(ExportFormat):
@@ -68,7 +69,7 @@ class Arrow(ExportFormat):
     suffix = "arrow"
 
     def write(self, path: Path, rows: Rows) -> None:
-        schema = with_class_names(shaped_schema(rows.features), rows.features)
+        schema = _with_class_names(shaped_schema(rows.features), rows.features)
         with pa.ipc.new_file(path, schema) as writer:
             for batch in rows.batches:
                 writer.write_batch(shaped(batch, rows.features).cast(schema))
@@ -139,3 +140,20 @@ def json_rows(batch: pa.RecordBatch, features: Features) -> list[dict[str, Any]]
     columns = [json_values(c, f) for c, f in zip(shaped(batch, features).columns, features, strict=True)]
     names = [f.name for f in features]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _with_class_names(schema: pa.Schema, features: Features) -> pa.Schema:
+    """Returns a schema that says which columns are classes; `datasets` wants all columns described, or none."""
+    if all(f.vocabulary is None for f in features):
+        return schema
+    described = {f.name: _described(field.type, f) for field, f in zip(schema, features, strict=True)}
+    return schema.with_metadata({"huggingface": msgspec.json.encode({"info": {"features": described}})})
+
+
+def _described(type_: pa.DataType, feature: Feature) -> dict[str, Any]:
+    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
+        length = type_.list_size if pa.types.is_fixed_size_list(type_) else -1
+        return {"_type": "Sequence", "length": length, "feature": _described(type_.value_type, feature)}
+    if feature.vocabulary is not None:
+        return {"_type": "ClassLabel", "names": feature.vocabulary}
+    return {"_type": "Value", "dtype": _HUGGING_FACE_NAMES.get(str(type_), str(type_))}

@@ -94,7 +94,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return kept if detail else list(kept)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
-        """Returns a file, or what there is of a range of it."""
+        """Returns the bytes of a file, or of a range of it as far as the file goes."""
         with _translated():
             return _read(self._client.read(self._path(path)), start, end)
 

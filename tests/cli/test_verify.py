@@ -146,7 +146,7 @@ def long_word(tmp_path_factory):
 
 
 def verify_alone(*args):
-    """Runs the command in a process of its own, which holds nothing but what the command needs."""
+    """Runs the command in a separate process, whose memory is that of the command alone."""
     command = [sys.executable, "-c", "from shardkit.cli import script; script()", "verify", *args]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     return done.returncode, done.stdout, done.stderr

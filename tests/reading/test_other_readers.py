@@ -47,7 +47,7 @@ def check(rows):
     assert [np.asarray(row["tokens"]).tolist() for row in rows] == ROWS["tokens"]
 
 
-# A process of its own: the package declares the messages of TensorFlow again.
+# A separate process: the package declares the messages of TensorFlow again.
 LOADER = """
 import json, sys
 import tfrecord

@@ -42,7 +42,7 @@ class OpenArray(NamedTuple):
 
     Attributes:
         columns: What it holds.
-        layout: How it lies in its file.
+        layout: Its type, shape and order in the file.
         rows: Reads them in order.
     """
 

@@ -296,9 +296,7 @@ def _fits_as_text(texts: pa.Array, feature: Feature) -> bool:
 
 
 def _nul_byte(num_lines: int) -> Problem:
-    return Problem(
-        "a NUL byte stands in the text", "the file is damaged, binary, or UTF-16 or UTF-32", num_lines=num_lines
-    )
+    return Problem("a NUL byte is in the text", "the file is damaged, binary, or UTF-16 or UTF-32", num_lines=num_lines)
 
 
 def _not_utf8(offset: int) -> Problem:

@@ -294,7 +294,7 @@ def _header_columns(
             next_step="Name its encoding with --encoding, such as latin-1",
         ) from error
     if b"\0" in header:
-        raise DamagedFileError("a NUL byte stands in the header", where=place(file, line=line))
+        raise DamagedFileError("a NUL byte is in the header", where=place(file, line=line))
     written = tuple(field.decode() for field in rule.fields(header))
     if not any(name.strip() for name in written):
         raise UsageError(

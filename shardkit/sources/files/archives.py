@@ -215,8 +215,7 @@ def _with_nested(members: list[RawFile], options: SourceOptions) -> list[RawFile
     """Returns members with what a tar among them holds in place of it, unless it is a WebDataset or excluded.
 
     Raises:
-        BadInputError: If a tar is compressed or lies in a ZIP archive, so that its members are no ranges of the outer
-            archive.
+        BadInputError: If a tar is compressed or inside of a ZIP archive: the outer archive has no bytes of its members.
     """
     files = []
     for member in members:
@@ -233,7 +232,7 @@ def _nested(file: RawFile, options: SourceOptions) -> Members | None:
     if members is None or file.member is None or (file.member.kind == "tar" and file.compression in (None, "archive")):
         return members
     raise BadInputError(
-        "an archive lies in an archive",
+        "an archive is inside of an archive",
         where=place(file),
         why="its files can be read there only if both are tars and the inner one is not compressed",
         next_step=f"Unpack the outer one and name the folder, or leave it out with --exclude {shlex.quote(file.name)}",

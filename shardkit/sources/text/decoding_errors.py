@@ -43,7 +43,7 @@ def find_decoding_errors(texts: pa.Array, max_record_bytes: int, first_bytes: Po
         found, first = np.unique(rows, return_index=True)
         for row, position in zip(found.tolist(), (zeros[first] - offsets[found]).tolist(), strict=True):
             why = f"at byte {position} of it; it is damaged, binary, or UTF-16 or UTF-32"
-            found_errors.setdefault(row, Problem("a NUL byte stands in the text", why))
+            found_errors.setdefault(row, Problem("a NUL byte is in the text", why))
     try:
         texts.view(pa.string()).validate(full=True)
     except pa.ArrowInvalid:

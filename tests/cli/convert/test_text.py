@@ -150,7 +150,7 @@ def test_a_nul_or_two_cost_their_rows(run, write, tmp_path):
     path = write("a.csv", b"a,b\n1,x\n2,\0\n3,y\n")
     code, _, err = run("convert", path, tmp_path / "strict")
     assert code == 3
-    assert "NUL byte stands in the text in a.csv, line 3" in err
+    assert "NUL byte is in the text in a.csv, line 3" in err
     code, stdout, _ = run("convert", path, tmp_path / "out", "--on-bad-record", "skip")
     assert code == 0
     assert "3 rows in, 2 examples out, 1 rejected" in stdout

@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 
 from shardkit.conversion.plan import work_order
 from shardkit.encoding.gzip_files import GzipStream
-from shardkit.errors import BadInputError, UsageError
+from shardkit.errors import BadInputError
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
-from shardkit.sources.class_folders import describe_classes
 from shardkit.sources.files.streams import open_raw, open_stored, open_stream, read_exactly
 from shardkit.sources.files.whole_files import read_heads, read_whole_files
 from shardkit.sources.inventory import is_companion_file
@@ -89,37 +88,6 @@ def test_images_in_an_archive_have_the_folders_inside_as_classes(tmp_path, name)
         (f"{c}/{i}.png", label, i + 1) for i in range(3) for label, c in enumerate(("cats", "dogs"))
     }
     assert {r["filename"]: r["image"] for r in rows} == {n.removeprefix("photos/"): data for n, data in members}
-
-
-def _class_tar(name, pack=tar_of):
-    return pack([(f"{name}_{i}.png", png((i + 1, 2))) for i in range(3)])
-
-
-@pytest.mark.parametrize("name", [name for name in PACKERS if not name.endswith(".zip")])
-def test_tars_in_a_tar_are_class_folders(tmp_path, name):
-    path = write_file(tmp_path, PACKERS[name]([(f"{c}.tar", _class_tar(c)) for c in ("n02", "n01")]), name)
-    files = list_inputs([str(path)]).files
-    rows, _ = rows_of(files)
-    assert {(r["filename"], r["label"], r["width"]) for r in rows} == {
-        (f"{c}.tar/{c}_{i}.png", label, i + 1) for i in range(3) for label, c in enumerate(("n01", "n02"))
-    }
-    assert {r["image"] for r in rows} == {png((i + 1, 2)) for i in range(3)}
-    assert describe_classes(files, SourceOptions()) == "n01 3, n02 3"
-
-
-def test_webdatasets_in_a_tar_stay_webdatasets(tmp_path):
-    shard = tar_of([(f"{i}.{suffix}", b"1") for i in range(3) for suffix in ("txt", "cls")])
-    path = write_file(tmp_path, tar_of([("0.tar", shard), ("1.tar", shard)]), "a.tar")
-    assert [f.name for f in list_inputs([str(path)]).files] == ["0.tar", "1.tar"]
-
-
-@pytest.mark.parametrize(
-    "outer", [tar_of([("a.tar.gz", gzip.compress(_class_tar("a")))]), zip_of([("a.tar.gz", _class_tar("a"))])]
-)
-def test_what_cannot_be_read_in_an_archive_of_archives_is_refused(tmp_path, outer):
-    path = write_file(tmp_path, outer, "outer")
-    with pytest.raises(BadInputError, match="an archive lies in an archive"):
-        list_inputs([str(path)])
 
 
 def test_an_archive_among_others_is_a_folder_of_its_name(tmp_path):
@@ -343,14 +311,6 @@ def test_other_zips_are_no_archives(tmp_path, name):
     assert [f.name for f in list_inputs([str(path)]).files] == [name]
     path = write_file(tmp_path, zip_of([("[Content_Types].xml", b"<x/>"), ("word.xml", b"")]), "x.zip")
     assert [f.member for f in list_inputs([str(path)]).files] == [None]
-
-
-def test_an_archive_in_an_archive_is_not_opened(tmp_path):
-    path = write_file(tmp_path, zip_of([("b.zip", zip_of(TABLES)), ("c.csv", b"a\n1\n")]), "a.zip")
-    listing = list_inputs([str(path)])
-    assert [f.name for f in listing.files] == ["b.zip", "c.csv"]
-    with pytest.raises(UsageError, match="ZIP archive"):
-        choose_source(listing.files[:1], SourceOptions())
 
 
 def test_zip64_is_read(tmp_path, monkeypatch):

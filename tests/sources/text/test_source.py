@@ -101,7 +101,7 @@ def test_any_cut_gives_the_same_rows(tmp_path, pieces, has_mark, split_bytes, bl
 
 BAD = [
     (b"good\nb\xe4d\nfine\n", "the text is not UTF-8 in a.txt, line 2: not UTF-8 at byte 6", 6),
-    (b"good\n\nb\0d\nfine\n", "a NUL byte stands in the text in a.txt, line 3: at byte 1 of it", 6),
+    (b"good\n\nb\0d\nfine\n", "a NUL byte is in the text in a.txt, line 3: at byte 1 of it", 6),
     (b"good\n" + 50 * b"long" + b"\nfine\n", "a text is too long in a.txt, line 2: it has more than the 100 B", 5),
     (b"good\n" + 5000 * b"long" + b"\nfine\n", "a text is too long in a.txt, line 2: it has more than the 100 B", 5),
 ]
