@@ -112,7 +112,7 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "--max-bad",
         "End without a dataset if more rows are left out, as 100 or 0.1%, or if a file is rejected whole whose "
         "rows cannot be counted.",
-        BAD_INPUT, "limit", form=Named("N|P%"), shown_default="10%, of 100 or more", is_common=True,
+        BAD_INPUT, "limit", form=Named("N|P%"), shown_default="10%; 50% if fewer than 100 are bad", is_common=True,
     )] = None  # fmt: skip
     max_row_seconds: Annotated[float, Option(
         "--max-row-seconds", "A row on which reading or a transformation takes longer does not fit.",
