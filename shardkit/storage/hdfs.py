@@ -11,7 +11,7 @@ import functools
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -19,9 +19,11 @@ import hdfs_native
 from fsspec import AbstractFileSystem
 from fsspec.spec import AbstractBufferedFile
 
+from shardkit.storage.requests import in_a_thread
 from shardkit.units import MiB
 
 _CHUNK_BYTES = 4 * MiB
+_STALLED_S = 30.0
 _MOST_NAME_BYTES = 200
 # `RPCError("org.apache.hadoop.fs.SomeException", "a reason\n\tat Some.java")`, with the line break as two characters.
 _ANSWER = re.compile(r'\w+\("(?:[\w.]*[.$])?(\w+)", "(.*)"\)', re.DOTALL)
@@ -137,8 +139,8 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             with _translated():
                 writer = self._client.create(temporary, hdfs_native.WriteOptions(overwrite=False))
                 for chunk in chunks:
-                    writer.write(chunk)
-                writer.close()
+                    _in_time(functools.partial(writer.write, chunk))
+                _in_time(writer.close)
                 self._client.rename(temporary, target, not is_new)
         except BaseException as error:
             with suppress(Exception):
@@ -198,6 +200,19 @@ def _read(reader: hdfs_native.FileReader, start: int | None, end: int | None) ->
     size = len(reader)
     first, stop, _ = slice(start, end).indices(size)
     return bytes(reader.read_range(first, stop - first)) if first < stop else b""
+
+
+def _in_time(step: Callable[[], Any]) -> None:
+    """Carries out one step of a writer, or gives up the writer.
+
+    That of hdfs-native 0.14 can wait for ever where it is given a block on a data node that has just died.
+
+    Raises:
+        TimeoutError: If the step takes too long.
+        Exception: Whatever the step raises.
+    """
+    if isinstance(answer := in_a_thread(step).result(_STALLED_S), Exception):
+        raise answer
 
 
 def _folders(infos: Iterable[dict[str, Any]]) -> list[str]:

@@ -145,7 +145,7 @@ def call(
     elif client.protocol == "memory":
         return getattr(client, method)(*arguments, **options)
     else:
-        answer = _in_a_thread(partial(getattr(client, method), *arguments, **options))
+        answer = in_a_thread(partial(getattr(client, method), *arguments, **options))
     return _awaited(answer, path, timeout_s)
 
 
@@ -204,7 +204,7 @@ def _may_pass(error: BaseException) -> bool:
     return isinstance(error, Exception) and is_passing(error)
 
 
-def _in_a_thread(request: Callable[[], Any]) -> Future[Any]:
+def in_a_thread(request: Callable[[], Any]) -> Future[Any]:
     """Starts a request that takes no time limit, in a thread. After the limit it is abandoned."""
     answer: Future[Any] = Future()
 
