@@ -336,7 +336,8 @@ def are_class_documents(files: Sequence[RawFile]) -> bool:
     """
     data = [file for file in files if file.num_bytes and not is_companion_file(file.name)]
     texts = [file for file in data if suffix_of(file.name) in _DOCUMENT_SUFFIXES and _class_name(file) is not None]
-    if len(texts) < max(_MIN_DOCUMENTS, 0.9 * len(data)) or any(f.num_bytes > _MAX_DOCUMENT_BYTES for f in texts):
+    is_large = any(file.num_bytes > _MAX_DOCUMENT_BYTES for file in texts)
+    if is_large or len(texts) < max(_MIN_DOCUMENTS, _MIN_SHARE * len(data)):
         return False
     by_folder = Counter(file.name.rpartition("/")[0] for file in texts)
     # A folder that holds class folders is none itself, such as train of train/pos, train/neg and train/urls_pos.txt.

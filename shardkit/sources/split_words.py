@@ -1,4 +1,7 @@
-"""Words that name splits, alone between characters that are no letters, as Hugging Face `datasets` reads them."""
+"""Words that name splits, alone between characters that are no letters, as Hugging Face `datasets` reads them.
+
+A single capital behind small letters is a word of its own, as in `trainA`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,13 @@ SPLIT_WORDS = {
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
-_WORD = re.compile("[a-z]+")
+# What any of the words holds: few names do, and there may be a million.
+_SIGN = re.compile("train|val|dev|test|t10k", re.IGNORECASE)
+_WORD = re.compile(r"[^\W\d_]+")
+# The test files of the MNIST family are called t10k.
+_MNIST_TEST = re.compile("t10k", re.IGNORECASE)
+# As in trainA and trainB, where A and B are what pictures are made to look like.
+_LAST_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z](?![A-Za-z]))")
 
 
 class NamedSplit(NamedTuple):
@@ -51,15 +60,20 @@ def name_beside_split(name: str) -> NameBesideSplit | None:
     if found is None or found.level >= len(folders):
         return None
     folder = folders[found.level]
-    rest = "_".join(word for word in re.findall(r"[^\W\d_]+", folder) if word.lower() not in SPLIT_WORDS)
+    rest = "_".join(word for word in _words(folder) if word.lower() not in SPLIT_WORDS)
     return NameBesideSplit(found.split, folder, rest) if rest else None
 
 
 def split_in_words(text: str) -> str | None:
     """Returns the split that the words of a text name, None if they name none or several."""
-    # The test files of the MNIST family are called t10k.
-    found = {SPLIT_WORDS[word] for word in _WORD.findall(text.lower().replace("t10k", "test")) if word in SPLIT_WORDS}
+    if _SIGN.search(text) is None:
+        return None
+    found = {SPLIT_WORDS[lower] for word in _words(text) if (lower := word.lower()) in SPLIT_WORDS}
     return found.pop() if len(found) == 1 else None
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(_LAST_CAPITAL.sub(" ", _MNIST_TEST.sub("test", text)))
 
 
 def folder_that_hides_splits(names: Sequence[str]) -> str:

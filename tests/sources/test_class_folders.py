@@ -14,6 +14,7 @@ from shardkit.sources.class_folders import (
     folder_notes,
 )
 from shardkit.sources.registry import choose
+from shardkit.sources.split_names import splits_in_names
 from shardkit.sources.text.source import TextSource
 from tests.support.files.listing_makers import write
 from tests.support.files.source_makers import read_all
@@ -76,6 +77,20 @@ def test_a_few_files_beside_documents_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"2 of 22: imdb.vocab, train/urls_pos.txt") as caught:
         are_class_documents(files)
     assert "--exclude" in str(caught.value)
+
+
+@pytest.mark.parametrize("others", [["notes.txt"], ["notes.txt", "list.csv"]])
+def test_a_file_beside_few_documents_is_refused(tmp_path, others):
+    with pytest.raises(UsageError, match=f"{len(others)} of {6 + len(others)}") as caught:
+        are_class_documents(listed(tmp_path, [*reviews("spam", "ham"), *others]))
+    assert all(f"--exclude {name}" in str(caught.value) for name in others)
+
+
+def test_folders_called_after_a_split_and_a_letter_are_refused(tmp_path):
+    files = listed(tmp_path, [f"{name}/{i}.png" for name in ("trainA", "trainB", "testA", "testB") for i in range(2)])
+    assert splits_in_names(files) == ("train", "test")
+    with pytest.raises(UsageError, match="Move the files of testA to test/A"):
+        check_class_folders(files, SourceOptions(has_split_names=True))
 
 
 def test_rows_have_the_class_of_their_folder(tmp_path):
