@@ -1,4 +1,4 @@
-"""Boxes of COCO: one JSON document of images, annotations and categories.
+"""Boxes and captions of COCO: one JSON document of images, annotations and categories.
 
 Format: https://cocodataset.org/#format-data, "Object Detection".
 """
@@ -49,12 +49,13 @@ class _Annotation(msgspec.Struct):
     bbox: tuple[float, float, float, float] | None = None
     area: float | None = None
     iscrowd: int = 0
+    caption: str | None = None
 
 
 class _Document(msgspec.Struct):
     images: list[_Image]
     annotations: list[_Annotation]
-    categories: list[_Category]
+    categories: list[_Category] | None = None
 
 
 def is_coco(head: bytes) -> bool:
@@ -63,10 +64,10 @@ def is_coco(head: bytes) -> bool:
 
 
 def read_coco(file: RawFile) -> LabelTable:
-    """Returns the boxes of every image, corner by corner in pixels: xmin, ymin, xmax, ymax.
+    """Returns the boxes of every image, corner by corner in pixels: xmin, ymin, xmax, ymax; or its captions.
 
     Raises:
-        BadInputError: If the file is no COCO document of boxes.
+        BadInputError: If the file is no COCO document of boxes or captions.
         UsageError: If annotations name images or categories that are not there, or images have the same name.
     """
     with open_stream(file) as stream:
@@ -83,7 +84,7 @@ def read_coco(file: RawFile) -> LabelTable:
         document = msgspec.json.decode(raw.removeprefix(codecs.BOM_UTF8), type=_Document)
     except DECODE_ERRORS as error:
         raise BadInputError(
-            "the file is no COCO document of boxes", where=place(file), why=str(error), next_step=_CORRECT
+            "the file is no COCO document of boxes or captions", where=place(file), why=str(error), next_step=_CORRECT
         ) from error
     unread = [name for name in _UNREAD if f'"{name}"'.encode() in raw]
     del raw
@@ -95,27 +96,40 @@ def read_coco(file: RawFile) -> LabelTable:
 
 
 def _table(document: _Document, names: list[str], file: RawFile, unread: list[str]) -> LabelTable:
-    categories = sorted(document.categories, key=lambda c: c.id)
+    found = document.annotations
+    images = _positions("an image", [a.image_id for a in found], [i.id for i in document.images], file)
+    if not found or any(a.caption is None or a.bbox is not None for a in found):
+        return _table_of_boxes(document, names, images, file, unread)
+    captions = pa.array([found[i].caption for i in np.argsort(images, kind="stable").tolist()], pa.string())
+    columns = {"caption": _lists(_offsets(images, names), captions)}
+    return LabelTable(names, (make_feature("caption", "string", _LIST),), columns)
+
+
+def _table_of_boxes(
+    document: _Document, names: list[str], images: npt.NDArray[np.int64], file: RawFile, unread: list[str]
+) -> LabelTable:
+    found = document.annotations
+    categories = sorted(document.categories or (), key=lambda c: c.id)
+    if document.categories is None:
+        what, why = "the file is no COCO document of boxes or captions", "it has no categories, and no captions alone"
+        raise BadInputError(what, where=place(file), why=why, next_step=_CORRECT)
     vocabulary = tuple(c.name for c in categories)
     if len(set(vocabulary)) < len(vocabulary):
         twice = next(n for n in vocabulary if vocabulary.count(n) > 1)
         raise UsageError(f"two categories are called {shown(twice)}", where=place(file), next_step=_CORRECT)
-    found = document.annotations
-    images = _positions("an image", [a.image_id for a in found], [i.id for i in document.images], file)
     labels = _positions("a category", [a.category_id for a in found], [c.id for c in categories], file)
     without = sum(a.bbox is None for a in found)
     if without:
         why = f"{without:,} of {len(found):,} annotations have no bbox"
         what = "the COCO document holds no boxes" if without == len(found) else "a box is missing"
         raise UsageError(what, where=place(file), why=why, next_step=_CORRECT)
-    order = np.argsort(images, kind="stable")
+    order, offsets = np.argsort(images, kind="stable"), _offsets(images, names)
     boxes = np.array([a.bbox for a in found], np.float64).reshape(-1, 4)[order]
     with np.errstate(over="ignore"):
         boxes[:, 2:] += boxes[:, :2]
     if not np.isfinite(boxes).all():
         what = "a box has a corner that is no finite number"
         raise BadInputError(what, where=place(file), next_step=_CORRECT)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(images, minlength=len(names)))]).astype(np.int64)
     columns = {
         "boxes": _lists(offsets * 4, pa.array(boxes.reshape(-1))),
         "box_labels": _lists(offsets, pa.array(labels[order])),
@@ -138,6 +152,11 @@ def _table(document: _Document, names: list[str], file: RawFile, unread: list[st
     if unread:
         notes.append(f"of the annotations of COCO, this is not read: {', '.join(unread)}")
     return LabelTable(names, tuple(features), columns, tuple(notes))
+
+
+def _offsets(images: npt.NDArray[np.int64], names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Returns where the annotations of each image start, and where the last ones stop."""
+    return np.concatenate([[0], np.cumsum(np.bincount(images, minlength=len(names)))]).astype(np.int64)
 
 
 def _positions(kind: str, wanted: Sequence[object], known: Sequence[object], file: RawFile) -> npt.NDArray[np.int64]:

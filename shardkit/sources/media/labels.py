@@ -42,6 +42,7 @@ from shardkit.units import format_number
 _CLASS_NAME = re.compile(r"label|class|categor|target", re.IGNORECASE)
 _MAX_CLASSES = 1000
 _LISTED_FOLDERS = 3
+_ABOUT_WHOLE_FILES = ("folder table", "table", "captions", "spoken", "fields", "voc")
 _NO_CLASSES = frozenset({"bbox", "caption", "transcript", "normalized_transcript", "sentence"})
 
 
@@ -129,7 +130,7 @@ def labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions)
     if options.no_labels:
         return Beside(None, data, (f"layout: {layout.title}, its {format_number(len(own), 'file')} left out",))
     notes = [f"layout: {layout.title}, {format_number(len(layout.labels), 'file')} of labels"]
-    notes += note_on_passed_over([f for f in layout.others if is_unread(layout, f)])
+    notes += _notes_on_unread(layout)
     media = [f for f in data if is_media_name(f.name)]
     notes += _folder_notes(layout, media)
     named = _splits_of(layout, media, options)
@@ -142,18 +143,23 @@ def labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions)
     return Beside(labels, (*split, *(f for f in data if not is_media_name(f.name))), tuple(notes))
 
 
+def _notes_on_unread(layout: Layout) -> Iterator[str]:
+    for note in note_on_passed_over([f for f in layout.others if is_unread(layout, f)]):
+        read = layout.labels[0].name.rpartition("/")[2].partition("_")[0]
+        is_kind = layout.kind == "coco" and read == "instances"
+        yield f"{note}; --exclude 'instances_*' reads them instead" if is_kind else note
+
+
 def _folder_notes(layout: Layout, media: Sequence[RawFile]) -> Iterator[str]:
-    table = layout.labels[0].name
-    has_tables = layout.kind in ("folder table", "table")
-    tables = {f.name.rpartition("/")[0] for f in layout.labels} if has_tables else set()
     folders = {f.name.rpartition("/")[0]: folders_below_split(f.name)[-1:] for f in media}
-    classes = sorted({found[0] for folder, found in folders.items() if found and folder not in tables})
-    if layout.kind in ("folder table", "table", "captions", "spoken", "fields") and 1 < len(classes) <= _MAX_CLASSES:
+    classes = sorted({found[0] for found in folders.values() if found})
+    if layout.kind in _ABOUT_WHOLE_FILES and 1 < len(classes) <= _MAX_CLASSES:
         listed = ", ".join(map(printable, classes[:_LISTED_FOLDERS])) + (", ..." if classes[_LISTED_FOLDERS:] else "")
-        others = table if has_tables else f"*{file_types.suffix_of(table)}"
+        suffixes = sorted({f".{f.name.rpartition('.')[2]}" for f in media})
+        included = " ".join(f"--include {shlex.quote(f'*{suffix}')}" for suffix in suffixes)
         yield (
-            f"the folders {listed} give no label beside {printable(table)}; --exclude {printable(shlex.quote(others))} "
-            "takes them as classes"
+            f"the folders {listed} give no label beside {printable(layout.labels[0].name)}; {printable(included)} "
+            "takes them as classes, without these labels"
         )
 
 

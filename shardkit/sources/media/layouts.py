@@ -36,6 +36,11 @@ CLASS_FILES = frozenset({"classes.txt", "obj.names", "labels.txt"})
 _YOLO_OTHERS = (".yaml", ".yml", ".data", ".cfg", ".cache")
 _TITLE_BYTES = 64 * KiB
 _SIDECARS = (".txt", ".caption", ".lab", ".json")
+_FOREIGN_FORMS = (
+    ("LabelMe", ".json", re.compile(rb'"shapes"\s*:\s*\[')),
+    ("CVAT", ".xml", re.compile(rb"<annotations>\s*<version>")),
+)
+_VOC = re.compile(rb"<annotation[\s>]")
 _MASKS = ("SegmentationClass", "SegmentationObject")
 
 
@@ -43,7 +48,7 @@ class Layout(NamedTuple):
     """Files that labels are read from.
 
     Attributes:
-        kind: Which reader reads them, a key of `label_readers.READERS`.
+        kind: Which reader reads them, a key of `label_readers.READERS`; empty if none does.
         title: For people.
         labels: The files that hold labels.
         others: Further files that are no data: names of classes, masks, tables without labels.
@@ -70,7 +75,9 @@ def is_media_name(name: str) -> bool:
 
 
 def is_unread(layout: Layout, file: RawFile) -> bool:
-    """Whether another file of a layout is a table that might hold labels too."""
+    """Whether another file of a layout might hold labels too: a table, or a document of COCO."""
+    if layout.kind == "coco":
+        return suffix_of(file.name) == ".json" and is_coco(read_head(file, HEAD_BYTES))
     return layout.kind in ("table", "common voice") and suffix_of(file.name) in _TABLES
 
 
@@ -90,10 +97,17 @@ def find_layout(files: Sequence[RawFile], *, joins_forms: bool = False) -> Layou
         return None
     found = [layout for find in _FORMS if (layout := find(media, rest)) is not None]
     if not found:
-        return _sidecars(media, rest)
+        return _table_a_folder(media, rest) or _sidecars(media, rest)
     if len(found) > 1 and joins_forms:
         labels = (f for layout in found for f in (*layout.labels, *layout.others, *layout.lists))
         return Layout("", " and ".join(layout.title for layout in found), tuple(labels))
+    if not found[0].kind and not joins_forms:
+        raise UsageError(
+            f"labels of {found[0].title} are not read",
+            where=printable(found[0].labels[0].name),
+            next_step="Write them as COCO, Pascal VOC or YOLO, as tools for labels export them, or add --no-labels to "
+            "take the files alone",
+        )
     if len(found) > 1:
         forms = ", ".join(f"{layout.title} ({printable(layout.labels[0].name)})" for layout in found)
         raise UsageError(
@@ -130,11 +144,21 @@ def _transcripts(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | 
     return Layout("transcripts", "transcripts of LibriSpeech", labels, others) if labels else None
 
 
+def _foreign(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    for title, suffix, sign in _FOREIGN_FORMS:
+        alike = tuple(f for f in rest if suffix_of(f.name) == suffix)
+        if any(sign.search(read_head(f, HEAD_BYTES)) for f in alike[:_FEW]):
+            return Layout("", title, alike)
+    return None
+
+
 def _voc(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    stems = {_stem(f) for f in media}
     labels = [f for f in rest if suffix_of(f.name) == ".xml"]
     if not labels:
-        return None
-    stems = {_stem(f) for f in media}
+        # Those of Stanford Dogs have no extension.
+        labels = [f for f in rest if "." not in _base(f) and _base(f) in stems]
+        labels = labels if all(_VOC.search(read_head(f, HEAD_BYTES)) for f in labels[:_FEW]) else []
     if not any(_stem(f) in stems for f in labels):
         return None
     sets = [f for f in rest if "ImageSets" in _folders(f)]
@@ -144,16 +168,40 @@ def _voc(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
 
 
 def _coco(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    found = _coco_documents(rest)
+    # COCO itself has captions and keypoints of the same images beside the boxes.
+    boxes = [f for f in found if _base(f).startswith("instances")] or [f for f in found if not _has_captions(f)]
+    return _layout_of_coco("COCO", media, rest, found, boxes) if boxes else None
+
+
+def _coco_captions(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    found = _coco_documents(rest)
+    labels = [f for f in found if _has_captions(f)]
+    has_boxes = any(_base(f).startswith("instances") for f in found)
+    return _layout_of_coco("captions of COCO", media, rest, found, labels) if labels and not has_boxes else None
+
+
+def _coco_documents(rest: Sequence[RawFile]) -> list[RawFile]:
     documents = [f for f in rest if suffix_of(f.name) == ".json"]
     # Beside many images each may have a document, and their names tell.
     named = documents if len(documents) <= _MANY else [f for f in documents if _is_named_like_coco(f)]
-    labels = [f for f in named if is_coco(read_head(f, HEAD_BYTES))]
-    if not labels:
-        return None
-    # COCO itself has captions and keypoints of the same images beside the boxes.
-    boxes = [f for f in labels if _base(f).startswith("instances")] or labels
-    others = tuple(f for f in documents if f not in boxes and (f in labels or _is_named_like_coco(f)))
-    return Layout("coco", "COCO", tuple(boxes), others, folders=_coco_folders(media, boxes))
+    return [f for f in named if is_coco(read_head(f, HEAD_BYTES))]
+
+
+def _layout_of_coco(
+    title: str,
+    media: Sequence[RawFile],
+    rest: Sequence[RawFile],
+    found: Sequence[RawFile],
+    labels: Sequence[RawFile],
+) -> Layout:
+    documents = [f for f in rest if suffix_of(f.name) == ".json"]
+    others = tuple(f for f in documents if f not in labels and (f in found or _is_named_like_coco(f)))
+    return Layout("coco", title, tuple(labels), others, folders=_coco_folders(media, labels))
+
+
+def _has_captions(file: RawFile) -> bool:
+    return "captions" in _base(file)
 
 
 def _coco_folders(media: Sequence[RawFile], labels: Sequence[RawFile]) -> tuple[str, ...]:
@@ -223,6 +271,16 @@ def _split_tables(tables: Sequence[RawFile]) -> Layout | None:
     return Layout("table", f"{listed} beside the files", tuple(labels), tuple(f for f in tables if f not in labels))
 
 
+def _table_a_folder(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    """Returns the layout of a table in each folder of files, with the same columns, that names the files beside it."""
+    tables = [f for f in rest if suffix_of(f.name) in (".csv", ".tsv")]
+    folders = [f.name.rpartition("/")[0] for f in tables]
+    is_each = len(tables) > 1 and sorted(folders) == sorted({f.name.rpartition("/")[0] for f in media})
+    if not is_each or len(set(map(_first_line, tables))) > 1 or not _names_files(tables[0]):
+        return None
+    return _in_folders("folder table", "a table in each folder", tables)
+
+
 def _without_label_words(path: str) -> str:
     # train_labels.csv is the table of train_images.
     folder, slash, name = path.rpartition("/")
@@ -241,12 +299,14 @@ def _sidecars(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | Non
 
 
 _FORMS: tuple[Callable[[Sequence[RawFile], Sequence[RawFile]], Layout | None], ...] = (
+    _foreign,
     _metadata,
     _ljspeech,
     _box_tables,
     _transcripts,
     _voc,
     _coco,
+    _coco_captions,
     _yolo,
     _common_voice,
     _kaggle,

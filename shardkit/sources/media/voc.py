@@ -78,7 +78,7 @@ class VocLabels:
     @property
     def names(self) -> Sequence[str]:
         """Names of the files without their extension, which are those of the images, in the folders where they lie."""
-        return [f.name.rpartition(".")[0] for f in self._files]
+        return [f.name[:-4] if f.name.lower().endswith(".xml") else f.name for f in self._files]
 
     @property
     def features(self) -> Features:

@@ -11,7 +11,9 @@ import pandas as pd
 import pytest
 
 from shardkit.errors import BadInputError, ShardkitError, UsageError
+from shardkit.sources import list_inputs
 from shardkit.sources.base import RawFile
+from shardkit.sources.media.coco import read_coco
 from shardkit.sources.media.voc import parse_voc
 from tests.support.files.label_makers import fails, images, read, text
 from tests.support.paths import DATA
@@ -236,3 +238,12 @@ def test_real_boxes_agree_in_all_their_forms():
         assert sorted(corners.tolist()) == sorted(boxes.tolist())
         assert from_csv[name]["xmin"] == corners[:, 0].tolist()
         assert from_csv[name]["labels/width"][0] == from_csv[name]["width"]
+
+
+def test_captions_of_coco_are_lists(tmp_path):
+    captions = [{"image_id": i, "caption": f"picture {i}{j}"} for i, j in ((2, 0), (1, 0), (2, 1))]
+    document = {"images": [{"id": i, "file_name": f"{n}.png"} for i, n in ((1, "a"), (2, "b"), (3, "c"))]}
+    document["annotations"] = captions
+    table = read_coco(list_inputs([str(text(tmp_path, "c.json", json.dumps(document)))]).files[0])
+    assert [(f.name, f.shape) for f in table.features] == [("caption", (None,))]
+    assert table.columns["caption"].to_pylist() == [["picture 10"], ["picture 20", "picture 21"], []]

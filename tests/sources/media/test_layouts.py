@@ -8,6 +8,7 @@ from shardkit.sources.base import SourceOptions
 from shardkit.sources.media.labels import labels_beside
 from shardkit.sources.media.layouts import find_layout, image_of
 from shardkit.sources.media.sidecars import read_texts, read_transcripts, read_yolo
+from shardkit.sources.media.voc import VocLabels
 from tests.support.files.label_makers import picture
 
 COCO = '{"images": [], "annotations": [], "categories": []}'
@@ -165,14 +166,65 @@ def test_no_labels_leaves_out_those_of_all_forms(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("beside", "others"),
+    "beside",
     [
-        (("cat/a.caption", "dog/b.caption"), "'*.caption'"),
-        (("cat/a.json", "dog/b.json"), "'*.json'"),
-        (("metadata.csv",), "metadata.csv"),
+        ("cat/a.caption", "dog/b.caption"),
+        ("cat/a.json", "dog/b.json"),
+        ("metadata.csv",),
+        ("cat/cat.csv", "dog/dog.csv"),
+        ("cat/metadata.csv", "dog/metadata.csv"),
+        ("cat/a.xml", "dog/b.xml"),
     ],
 )
-def test_class_folders_that_give_no_label_are_named(tmp_path, beside, others):
+def test_class_folders_that_give_no_label_are_named(tmp_path, beside):
     contents = {name: '{"x": 1}' if name.endswith(".json") else "file_name,n\ncat/a.jpg,1\n" for name in beside}
-    found = labels_beside(listed(tmp_path, "cat/a.jpg", "dog/b.jpg", **contents), str(tmp_path), SourceOptions())
-    assert [note for note in found.notes if f"--exclude {others} takes them as classes" in note] != []
+    files = listed(tmp_path, "cat/a.jpg", "dog/b.jpg", **contents)
+    found = labels_beside(files, str(tmp_path), SourceOptions())
+    assert [note for note in found.notes if "--include '*.jpg' takes them as classes" in note] != []
+    # What is advised leaves nothing but the classes.
+    alone = list_inputs([str(tmp_path)], SourceOptions(include=("*.jpg",))).files
+    assert [f.name for f in alone] == ["cat/a.jpg", "dog/b.jpg"]
+
+
+def test_captions_of_coco_are_read_where_no_boxes_are(tmp_path):
+    names = ["annotations/captions_train.json", "annotations/person_keypoints_train.json"]
+    captions = listed(tmp_path / "a", "train/a.jpg", **{names[0]: COCO})
+    assert find_layout(captions).labels[0].name == names[0]
+    with pytest.raises(UsageError, match="in several forms"):
+        find_layout(listed(tmp_path / "b", "train/a.jpg", **dict.fromkeys(names, COCO)))
+    every = ["annotations/instances_train.json", *names]
+    files = listed(tmp_path / "c", "train/a.jpg", **dict.fromkeys(every, COCO))
+    beside = labels_beside(files, str(tmp_path / "c"), SourceOptions())
+    assert f"2 files are passed over: {names[0]}, {names[1]}; --exclude 'instances_*' reads them" in beside.notes[1]
+
+
+@pytest.mark.parametrize(
+    ("title", "name", "content"),
+    [
+        ("LabelMe", "a.json", '{"version": "5.0.1", "flags": {}, "shapes": [], "imagePath": "a.jpg"}'),
+        ("CVAT", "annotations.xml", '<?xml version="1.0"?>\n<annotations>\n  <version>1.1</version></annotations>'),
+    ],
+)
+def test_labels_that_are_not_read_are_refused_by_their_name(tmp_path, title, name, content):
+    files = listed(tmp_path, "a.jpg", **{name: content})
+    with pytest.raises(UsageError, match=f"labels of {title} are not read in {name}") as caught:
+        find_layout(files)
+    assert "--no-labels" in str(caught.value)
+    beside = labels_beside(files, str(tmp_path), SourceOptions(no_labels=True))
+    assert [f.name for f in beside.files] == ["a.jpg"]
+
+
+def test_annotations_of_voc_may_lack_an_extension(tmp_path):
+    files = listed(tmp_path, "Images/cat/c_1.jpg", **{"Annotation/cat/c_1": XML})
+    layout = find_layout(files)
+    assert (layout.kind, [f.name for f in layout.labels]) == ("voc", ["Annotation/cat/c_1"])
+    assert list(VocLabels(layout.labels).names) == ["Annotation/cat/c_1"]
+    assert find_layout(listed(tmp_path / "other", "Images/c_1.jpg", **{"Notes/c_1": "a note"})) is None
+
+
+def test_a_table_in_each_folder_names_the_files_beside_it(tmp_path):
+    tables = {f"{n}/GT-{n}.csv": f"Filename;ClassId\na.ppm;{n}\n" for n in (0, 1)}
+    files = listed(tmp_path, "0/a.ppm", "1/a.ppm", **tables)
+    layout = find_layout(files)
+    assert (layout.kind, layout.folders) == ("folder table", ("0", "1"))
+    assert find_layout([f for f in files if f.name != "1/GT-1.csv"]) is None
