@@ -20,6 +20,7 @@ from shardkit.sources.file_globs import choice_notes, choose_files, without_excl
 from shardkit.sources.files.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
 from shardkit.sources.files.many_files import map_files
 from shardkit.sources.files.streams import open_raw
+from shardkit.sources.files.unpacked import unpacked_copies
 from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.registry import naming_fault
 from shardkit.sources.split_words import folder_that_hides_splits
@@ -90,7 +91,8 @@ def list_inputs(patterns: Sequence[str], options: SourceOptions | None = None) -
     `photos/cats/1.jpg` and `photos/dogs/2.jpg` the names are `cats/1.jpg` and `dogs/2.jpg`.
 
     Raises:
-        UsageError: If an input or a glob to include names nothing, nothing is left, or an input cannot be read.
+        UsageError: If an input or a glob to include names nothing, nothing is left, or an input cannot be read; or a
+            compressed file lies beside one that it may have been unpacked to.
         BadInputError, StorageError: If a file vanishes or cannot be read, or an archive is refused.
         DamagedFileError: If an archive is damaged, unless bad rows are tolerated and something else is left.
     """
@@ -167,6 +169,8 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
     num_excluded = len(listed) - len(kept)
     chosen = choose_files(named, num_excluded, options)
     files, left_out = _without_manifests(chosen)
+    copies = unpacked_copies(files)
+    files = [file for file in files if file.name not in copies] if copies else files
     hiding = folder_that_hides_splits([file.name for file in files if not is_companion_file(file.name)])
     if hiding and root and not expanded.shards:
         # Companions of the data may lie beside that folder.
@@ -179,6 +183,7 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
         *choice_notes(len(chosen), len(named) + num_excluded),
         *(item.members.note for item in inspected if item.members is not None and item.members.note),
         *_naming_notes(inspected, files),
+        *_some_notes(copies, "lies beside its unpacked file, which is read once"),
         *_some_notes(left_out, "belongs to a dataset beside its shards and was left out"),
     )
     empty_notes = _some_notes(
@@ -331,7 +336,7 @@ def _link_notes(linked: Sequence[tuple[str, str]], root: str) -> Iterator[str]:
         yield f"and so with {len(linked) - _MANY_NOTES:,} more names"
 
 
-def _some_notes(names: list[str], what: str) -> tuple[str, ...]:
+def _some_notes(names: Sequence[str], what: str) -> tuple[str, ...]:
     notes = [f"{printable(name)} {what}" for name in names[:_MANY_NOTES]]
     if len(names) > _MANY_NOTES:
         notes.append(f"and so with {len(names) - _MANY_NOTES:,} more files")

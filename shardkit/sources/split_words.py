@@ -60,8 +60,13 @@ def name_beside_split(name: str) -> NameBesideSplit | None:
     if found is None or found.level >= len(folders):
         return None
     folder = folders[found.level]
-    rest = "_".join(word for word in _words(folder) if word.lower() not in SPLIT_WORDS)
+    rest = "_".join(words_beside_split(folder))
     return NameBesideSplit(found.split, folder, rest) if rest else None
+
+
+def words_beside_split(name: str) -> tuple[str, ...]:
+    """Returns the words of a path that name no split."""
+    return tuple(word for word in _words(name) if word.lower() not in SPLIT_WORDS)
 
 
 def split_in_words(text: str) -> str | None:

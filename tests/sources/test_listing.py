@@ -280,3 +280,22 @@ def test_names_that_say_something_else_than_the_content_are_noted(tmp_path, name
 )
 def test_names_that_say_what_the_content_is_are_not_noted(tmp_path, name, content):
     assert list_inputs([write(tmp_path, name, content)]).notes == ()
+
+
+def test_a_file_beside_its_compressed_copy_is_read_once(tmp_path):
+    content = b"a,b\n1,2\n"
+    for name, data in (("x.csv", content), ("x.csv.gz", gzip.compress(content)), ("y.csv.gz", gzip.compress(content))):
+        (tmp_path / name).write_bytes(data)
+    listing = list_inputs([str(tmp_path)])
+    assert [file.name for file in listing.files] == ["x.csv", "y.csv.gz"]
+    assert "x.csv.gz lies beside its unpacked file, which is read once" in listing.notes
+
+
+@pytest.mark.parametrize(("suffix", "data"), [("gz", gzip.compress(b"a,b\n1,2\n3,4\n")), ("bz2", b"BZh9"), ("gz", b"")])
+def test_a_file_beside_another_that_is_called_like_its_copy_is_refused(tmp_path, suffix, data):
+    (tmp_path / "x.csv").write_bytes(b"a,b\n1,2\n")
+    (tmp_path / f"x.csv.{suffix}").write_bytes(data)
+    with pytest.raises(UsageError, match=f"x.csv.{suffix}") as caught:
+        list_inputs([str(tmp_path)])
+    assert f"--exclude '*.{suffix}'" in str(caught.value)
+    assert len(list_inputs([str(tmp_path)], SourceOptions(exclude=(f"*.{suffix}",))).files) == 1

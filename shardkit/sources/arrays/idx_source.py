@@ -6,10 +6,12 @@ Source: http://yann.lecun.com/exdb/mnist/ (the IDX file format)
 from __future__ import annotations
 
 import re
+import shlex
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -33,12 +35,15 @@ from shardkit.sources.base import (
 )
 from shardkit.sources.files.many_files import attempt
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly
+from shardkit.sources.split_names import split_of
+from shardkit.sources.split_words import words_beside_split
 
 _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MAGIC_TYPES = tuple(bytes([code]) for code in _DTYPES)
 _MAX_AXES = 8
 _NAME = re.compile(rf"[-._]idx[1-9](-ubyte)?({COMPRESSED_PATTERN})?$", re.IGNORECASE)
 _ROLE = re.compile(r"images|labels", re.IGNORECASE)
+_LISTED = 8
 _AXES = re.compile(r"idx[1-9]", re.IGNORECASE)
 
 
@@ -75,13 +80,15 @@ class IdxSource(SourceSettings):
         """Returns `image` and `label` for files that are paired, `values` for others.
 
         Raises:
-            UsageError: If files have different columns, or values that no example can hold.
+            UsageError: If files have different columns, or values that no example can hold, or the images and labels
+                of several data sets lie beside each other.
             BadInputError: If paired files count different rows, no file can be used, or a row is too large.
             DamagedFileError: If a file is damaged; where bad rows are tolerated, only if all are.
         """
         tables = _tables_of(files)
         if not tables:
             raise NoRowsError(why="all input files are empty")
+        _check_one_family(tables, files)
         found = ((files[table.indices[0]], attempt(_members_of, table, files, options)) for table in tables)
         listed = (
             (f, m if isinstance(m, DamagedFileError) else [c for one in m for c in one.columns]) for f, m in found
@@ -178,6 +185,40 @@ def _tables_of(files: tuple[RawFile, ...]) -> list[_Table]:
             paired.update((images[0], labels[0]))
     tables += [_Table((index,), ("values",)) for index in filled if index not in paired]
     return sorted(tables, key=lambda t: min(t.indices))
+
+
+def _check_one_family(tables: list[_Table], files: tuple[RawFile, ...]) -> None:
+    """Checks that the pairs of one split are called alike but for numbers, as parts of one data set are."""
+    pairs = [files[table.indices[0]] for table in tables if len(table.indices) > 1]
+    by_split: dict[str | None, dict[tuple[str, ...], RawFile]] = {}
+    for file in pairs:
+        by_split.setdefault(split_of(file), {}).setdefault(_family_of(file), file)
+    several = max(by_split.values(), key=len, default={})
+    if len(several) > 1:
+        globs = [f"--include {shlex.quote(printable(_glob_of(family, pairs)))}" for family in sorted(several)]
+        raise UsageError(
+            "images and labels of several data sets lie beside each other",
+            why=f"such as {' and '.join(printable(file.name) for file in list(several.values())[:2])}",
+            next_step=f"Take one of them, with {' or '.join(globs[:_LISTED])}",
+        )
+
+
+def _family_of(file: RawFile) -> tuple[str, ...]:
+    return tuple(word.lower() for word in words_beside_split(_before_role(file.name)))
+
+
+def _before_role(name: str) -> str:
+    return _ROLE.split(name)[0]
+
+
+def _glob_of(family: tuple[str, ...], pairs: list[RawFile]) -> str:
+    names = [file.name for file in pairs if _family_of(file) == family]
+    begins = [_before_role(name) for name in names]
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(min(begins), max(begins), strict=False))
+    shared = re.sub(r"[^\W_]+$", "", "".join(letter for letter, _ in alike))
+    # Where no beginning tells them, as of train-letters and train-digits, their words do.
+    is_own = shared and not any(file.name.startswith(shared) for file in pairs if file.name not in names)
+    return f"{shared}*" if is_own else f"*{'*'.join(words_beside_split(begins[0]))}*"
 
 
 def _role_of(name: str) -> tuple[str, str] | None:

@@ -77,6 +77,32 @@ def test_several_pairs_and_mixed_compression(tmp_path):
     assert len(set(both.identities)) == 47
 
 
+@pytest.mark.parametrize(
+    ("names", "globs"),
+    [
+        (("emnist-letters-train", "emnist-digits-train"), ["emnist-digits-train-*", "emnist-letters-train-*"]),
+        (("MNIST/raw/train", "FashionMNIST/raw/train"), ["FashionMNIST/raw/train-*", "MNIST/raw/train-*"]),
+        (("train-Letters", "train-Digits", "val-Letters", "val-Digits"), ["*Digits*", "*Letters*"]),
+    ],
+)
+def test_several_families_are_refused(tmp_path, names, globs):
+    for name in names:
+        write(tmp_path, f"{name}-images-idx3-ubyte", np.zeros((2, 3, 3)))
+        write(tmp_path, f"{name}-labels-idx1-ubyte", np.zeros(2))
+    with pytest.raises(UsageError, match="of several data sets") as caught:
+        read(tmp_path)
+    assert all(f"--include '{glob}'" in str(caught.value) for glob in globs)
+    for glob in globs:
+        assert len(read(tmp_path, include=(glob,)).rows) == len(names)
+
+
+def test_parts_that_differ_in_numbers_are_one_table(tmp_path):
+    for name in ("part1/train", "part2/train"):
+        write(tmp_path, f"{name}-images-idx3-ubyte", np.zeros((2, 3, 3)))
+        write(tmp_path, f"{name}-labels-idx1-ubyte", np.zeros(2))
+    assert len(read(tmp_path).rows) == 4
+
+
 def test_a_file_alone_is_values(tmp_path):
     for dtype in CODES:
         values = np.random.default_rng(1).integers(0, 100, (9, 2)).astype(dtype)

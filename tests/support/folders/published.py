@@ -236,6 +236,9 @@ _COCO_TWO_FORMS = ("in several forms", "captions of COCO", "--exclude GLOB")
 PUBLISHED: tuple[Case, ...] = (
     Case("few texts in class folders beside another", _few_mails, refusal=("--exclude notes.txt", "--no-labels")),
     Case("few texts, what is advised", _mails, ("--exclude", "notes.txt"), key="text"),
+    Case("EMNIST, two of its tables", _emnist, refusal=("--include 'emnist-digits-*'", "--include 'emnist-letters-*'")),
+    Case("EMNIST, one of its tables", _emnist, ("--include", "emnist-letters-*")),
+    Case("MNIST, packed and unpacked", _mnist_raw),
     Case("COCO, captions alone", lambda f: _coco(f, "captions"), label=("caption",)),
     Case("COCO, keypoints alone", lambda f: _coco(f, "person_keypoints"), label=_BOX_LABEL),
     Case("COCO, all of its documents", lambda f: _coco(f, *_COCO_KINDS), label=_BOX_LABEL),
