@@ -124,11 +124,14 @@ def _check_no_container(files: tuple[RawFile, ...], options: SourceOptions, clas
     if held is None or len(classes) == 1:
         return
     others = sorted(str(name) for name in classes if name not in (held, None))
-    examples = [next(f for f in files if class_of(f, options) == name) for name in (held, *others[:1])]
-    excluded = " or ".join(f"--exclude {_glob_of(file)}" for file in reversed(examples))
+    example = next(file for file in files if class_of(file, options) == held)
+    # A single other folder may be what is in the way; of several, as class folders, none is.
+    names = (others[0], held) if len(others) == 1 else (held,)
+    globs = [sorted({_glob_of(file) for file in files if class_of(file, options) == name}) for name in names]
+    excluded = " or ".join(" ".join(f"--exclude {glob}" for glob in alike[:_LISTED_CLASSES]) for alike in globs)
     raise UsageError(
         f"the folder {printable(held)} is hardly a class",
-        where=place(examples[0]),
+        where=place(example),
         why=f"it holds {format_count(classes[held])} of {format_count(len(files))} files, beside "
         f"{', '.join(map(printable, others[:_LISTED_FOLDERS]))}",
         next_step=f"Leave files out with --exclude GLOB, as by {excluded}; --no-labels takes all without a class, "

@@ -139,16 +139,15 @@ def count_kinds(files: Iterable[RawFile], recognized: Mapping[str, Recognized]) 
     return tuple(sorted(kinds, key=lambda kind: -kind.num_files))
 
 
-def several_kinds(kinds: Sequence[Kind], labels_option: str | None = None) -> UsageError:
+def several_kinds(kinds: Sequence[Kind], advice: str | None = None) -> UsageError:
     """Returns the error about inputs of several kinds: a table of them, with the option that takes each.
 
     Args:
         kinds: Two or more.
-        labels_option: The option that reads one of the files as labels of others, if there is one.
+        advice: The options that read some of the files as labels or splits of others, if there are any.
     """
     has_media = any(format_named(kind.format).has_row_files for kind in kinds)
-    named = f"{labels_option} joins a table that names the files" if labels_option else ""
-    labels = f". {named or 'A table or a folder of labels is named with --labels'}" if has_media else ""
+    labels = f". {advice or 'A table or a folder of labels is named with --labels'}" if has_media else ""
     return UsageError(
         "the inputs are of several kinds",
         table=_table_of(kinds),

@@ -6,17 +6,22 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from shardkit.errors import BadInputError
+from shardkit.errors import BadInputError, UsageError
 from shardkit.file_types import suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.files.streams import read_head
+from shardkit.sources.split_names import list_options
+from shardkit.sources.split_words import shared_parts
 from shardkit.units import KiB
 
 _SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".jsonl", ".json"})
 _HEAD_BYTES = 64 * KiB
 _MAX_TABLES = 8
 _MIN_NAMES = 3
+_MIN_LIST_SHARE = 2 / 3
+# All columns behind the number, of the lines of one number.
+_JOIN = '{ n = $1; $1 = ""; row[n] = row[n] $0 } END { for (n in row) print row[n] }'
 # What a competition of Kaggle wants to be filled in; its labels are dummies.
 _TEMPLATE = re.compile("submission", re.IGNORECASE)
 _BETWEEN = re.compile(r"""[,;\t|"'\r\n{}\[\]:]+| (?=\S)""")
@@ -34,12 +39,90 @@ def tables_that_name(
     """
     if options is not None and (options.labels is not None or options.no_labels):
         return ()
-    named_so = (file for file in others if suffix_of(file.name) in _SUFFIXES and not _TEMPLATE.search(file.name))
-    tables = [file for file in named_so if file.member is None][:_MAX_TABLES]
-    names = {name for file in files for name in _names_of(file)} if tables else set()
-    found = tuple(table for table in tables if _names_some(table, names, min(_MIN_NAMES, len(files))))
+    found = _all_that_name(files, others)
     # Tables of several folders are for a part of the files each.
     return found if len({table.name.rpartition("/")[0] for table in found}) == 1 else ()
+
+
+def check_not_numbered(files: Sequence[RawFile], tables: Sequence[RawFile], others: Sequence[RawFile]) -> None:
+    """Checks that no table numbers the files for others that speak of the numbers, as images.txt of CUB-200 does.
+
+    Args:
+        files: A row each; where one is called by a number, a table that begins with numbers names files itself.
+        tables: Those that name the files.
+        others: Further files of the inputs.
+
+    Raises:
+        UsageError: If one does: no option joins such tables.
+    """
+    for table in tables:
+        numbers = _numbers_in(table)
+        if numbers and not set(numbers).isdisjoint(name for file in files for name in _names_of(file)):
+            continue
+        texts = [file for file in others if suffix_of(file.name) == ".txt" and file.name != table.name]
+        joined = [file for file in texts if numbers and _numbers_in(file)[: len(numbers)] == numbers]
+        if joined:
+            paths = " ".join(printable(shlex.quote(file.path)) for file in (table, *joined))
+            raise UsageError(
+                "a table numbers the files, and others speak of the numbers",
+                where=printable(table.name),
+                why=f"such as {', '.join(printable(file.name) for file in joined)}",
+                next_step=f"Join them to one table, with awk '{_JOIN}' {paths} > labels.txt, and add --labels "
+                f"labels.txt. Or take the files without these, with --exclude {printable(shlex.quote(table.name))}",
+            )
+
+
+def advice_on_rows(files: Sequence[RawFile], others: Sequence[RawFile], format: str) -> str | None:
+    """Returns which options read labels and splits of files from others beside them; None if none does.
+
+    Args:
+        files: A row each.
+        others: Further files of the inputs.
+        format: Of the files.
+
+    Raises:
+        UsageError: If these must be joined first.
+    """
+    tables = tables_that_name(files, others)
+    check_not_numbered(files, tables, others)
+    if parts := _parts(files, others):
+        return _advice_on_parts(parts, format)
+    lists = "".join(f" {option}" for option in list_options(files, others))
+    if tables:
+        return f"{labels_option(tables[0])}{lists} joins a table that names the files"
+    return f"--format {format}{lists} takes the splits that lists of files name" if lists else None
+
+
+def _advice_on_parts(parts: Sequence[tuple[RawFile, str]], format: str) -> str:
+    (table, folder), (other, other_folder) = parts[:2]
+    glob, other_glob = (printable(shlex.quote(f"{name}/*")) for name in (folder, other_folder))
+    is_beside = table.name.rpartition("/")[0] == other.name.rpartition("/")[0]
+    rest = f"--include {other_glob} {labels_option(other)}" if is_beside else f"--format {format} --exclude {glob}"
+    return (
+        f"Tables name a part of the files each: convert these apart, with --include {glob} {labels_option(table)}, and "
+        f"with {rest}"
+    )
+
+
+def _parts(files: Sequence[RawFile], others: Sequence[RawFile]) -> list[tuple[RawFile, str]]:
+    """Returns tables that name files of other folders than the first one, which is among them, and these folders."""
+    found: list[tuple[RawFile, set[str]]] = []
+    all_folders = {file.name.rpartition("/")[0] for file in files}
+    for table in _all_that_name(files, others):
+        cells = set(_cells_of(table))
+        found.append((table, {f.name.rpartition("/")[0] for f in files if not cells.isdisjoint(_names_of(f))}))
+    if any(folders == all_folders for _, folders in found):
+        return []
+    parts = [(table, folders) for table, folders in found if folders == found[0][1] or not folders & found[0][1]]
+    around = [(table, "/".join(shared_parts([folder.split("/") for folder in folders]))) for table, folders in parts]
+    return around if len({folder for _, folder in around}) > 1 and all(folder for _, folder in around) else []
+
+
+def _all_that_name(files: Sequence[RawFile], others: Sequence[RawFile]) -> tuple[RawFile, ...]:
+    named_so = (file for file in others if suffix_of(file.name) in _SUFFIXES and not _TEMPLATE.search(file.name))
+    tables = sorted((file for file in named_so if file.member is None), key=lambda file: file.name.count("/"))
+    names = {name for file in files for name in _names_of(file)} if tables else set()
+    return tuple(table for table in tables[:_MAX_TABLES] if _names_some(table, names, min(_MIN_NAMES, len(files))))
 
 
 def labels_option(table: RawFile) -> str:
@@ -53,14 +136,30 @@ def naming_notes(tables: Sequence[RawFile]) -> tuple[str, ...]:
 
 
 def _names_some(table: RawFile, names: set[str], wanted: int) -> bool:
-    try:
-        text = read_head(table, _HEAD_BYTES).decode("utf-8", "replace")
-    except BadInputError:
-        return False
-    cells = [cell.strip().rpartition("/")[2] for cell in _BETWEEN.split(text)]
+    cells = _cells_of(table)
     found = names.intersection(cells)
-    # A list has nothing but the names.
-    return len(found) >= wanted and len(list(filter(None, cells))) > len(text.split("\n")) + 1
+    # A list has nothing but the names, and one of JSON those of classes or splits.
+    is_list = suffix_of(table.name) == ".json" and len(found) > _MIN_LIST_SHARE * len(cells)
+    return len(found) >= wanted and not is_list and len(cells) > len(_lines_of(table)) + 1
+
+
+def _cells_of(table: RawFile) -> list[str]:
+    found = (cell.strip().rpartition("/")[2] for cell in _BETWEEN.split("\n".join(_lines_of(table))))
+    return list(filter(None, found))
+
+
+def _lines_of(table: RawFile) -> list[str]:
+    try:
+        return read_head(table, _HEAD_BYTES).decode("utf-8", "replace").split("\n")
+    except BadInputError:
+        return []
+
+
+def _numbers_in(table: RawFile) -> list[str]:
+    """Returns the first words of the lines but the last, which may be cut off, where all are different numbers."""
+    rows = [line.split() for line in _lines_of(table)[:-1]]
+    numbers = [row[0] for row in rows if len(row) > 1 and row[0].isdecimal()]
+    return numbers if len(set(numbers)) == len(rows) >= _MIN_NAMES else []
 
 
 def _names_of(file: RawFile) -> tuple[str, str]:

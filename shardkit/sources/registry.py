@@ -32,7 +32,7 @@ from shardkit.sources.inventory import (
     several_kinds,
     suffix_in,
 )
-from shardkit.sources.naming_tables import labels_option, tables_that_name
+from shardkit.sources.naming_tables import advice_on_rows
 from shardkit.sources.plugins import PluginSource
 from shardkit.sources.text_heads import check_is_decompressed
 
@@ -214,15 +214,15 @@ def _format_of_all(
         if len({one.format for one in known}) == 1:
             return known[0].format or ""
     if len(kinds) > 1:
-        raise several_kinds(kinds, _labels_option(files, recognized))
+        raise several_kinds(kinds, _advice_on_rows(files, recognized))
     return known[0].format or ""
 
 
-def _labels_option(files: list[RawFile], recognized: dict[str, Recognized]) -> str | None:
+def _advice_on_rows(files: list[RawFile], recognized: dict[str, Recognized]) -> str | None:
     rows = [file for file in files if _row_format(recognized[file.name])]
     names = {file.name for file in rows}
-    tables = tables_that_name(rows, [file for file in files if file.name not in names]) if rows else ()
-    return labels_option(tables[0]) if tables else None
+    others = [file for file in files if file.name not in names]
+    return advice_on_rows(rows, others, str(_row_format(recognized[rows[0].name]))) if rows else None
 
 
 def _refused(

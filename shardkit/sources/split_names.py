@@ -12,11 +12,11 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from shardkit.errors import BadInputError, UsageError
-from shardkit.file_types import suffix_of
+from shardkit.file_types import HEAD_BYTES, suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.file_globs import matches
-from shardkit.sources.files.streams import open_stream, read_exactly
+from shardkit.sources.files.streams import open_stream, read_exactly, read_head
 from shardkit.sources.split_words import SPLIT_WORDS, split_in_name, split_in_words
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number
@@ -121,23 +121,39 @@ def _with_parents(folder: str) -> list[str]:
     return ["/".join(parts[:level]) for level in range(len(parts) + 1)]
 
 
-def list_notes(passed: Sequence[RawFile], *, is_asked: bool) -> tuple[str, ...]:
-    """Returns a note on texts that are passed over and are called like lists of the files of a split.
+def list_notes(files: Sequence[RawFile], passed: Sequence[RawFile], *, is_asked: bool) -> tuple[str, ...]:
+    """Returns a note on texts that are passed over and list files of a split each.
 
     Args:
+        files: Those that are read.
         passed: Files that are passed over.
         is_asked: Whether the splits are known otherwise.
     """
-    found = {
-        split_part.split: f
-        for f in passed
-        if f.member is None and suffix_of(f.name) == ".txt" and (split_part := split_in_name(f.name))
-    }
-    if is_asked or not found:
-        return ()
-    options = " ".join(f"--split {split}=@{shlex.quote(file.path)}" for split, file in sorted(found.items()))
-    rest = "" if "train" in found else " --split train"
-    return (f"if these list the files of splits, add {printable(options)}{rest}",)
+    options = () if is_asked else list_options(files, passed)
+    return (f"if these list the files of splits, add {' '.join(options)}",) if options else ()
+
+
+def list_options(files: Sequence[RawFile], others: Sequence[RawFile]) -> tuple[str, ...]:
+    """Returns the options for the splits that texts list which are called after them; none if there is none.
+
+    Args:
+        files: Those that may be listed.
+        others: Further files. One is a list if its first lines are a word each, and one of them is a file.
+    """
+    named_so = [f for f in others if f.member is None and suffix_of(f.name) == ".txt"]
+    lists = {split: f for f in named_so if (split := split_in_words(f.name.rpartition("/")[2])) is not None}
+    first = {split: _first_names(f) for split, f in lists.items()}
+    wanted = {name for names in first.values() for name in names}
+    known = {way for f in files for way in _ways_to_call(f.name) if way in wanted} if wanted else set()
+    found = {split: lists[split] for split, names in sorted(first.items()) if not known.isdisjoint(names)}
+    rest = () if "train" in found or not found else ("--split train",)
+    return (*(f"--split {split}=@{printable(shlex.quote(f.path))}" for split, f in found.items()), *rest)
+
+
+def _first_names(file: RawFile) -> list[str]:
+    lines = read_head(file, HEAD_BYTES).decode("utf-8", "replace").splitlines()[:_LISTED]
+    words = [line.split() for line in lines if line.strip()]
+    return [found[0].removeprefix("./") for found in words] if all(len(found) == 1 for found in words) else []
 
 
 def _rank(split: str) -> tuple[int, str]:

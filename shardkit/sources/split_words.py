@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 SPLIT_WORDS = {
@@ -89,14 +90,14 @@ def folder_that_hides_splits(names: Sequence[str]) -> str:
     Args:
         names: Paths of the files below their root.
     """
-    parts = [name.split("/")[:-1] for name in names]
-    num_shared = 0
-    for folders in zip(*parts, strict=False):
-        if len(set(folders)) > 1:
-            break
-        num_shared += 1
-    shared = "".join(f"{folder}/" for folder in parts[0][:num_shared]) if parts else ""
+    shared = "".join(f"{folder}/" for folder in shared_parts([name.split("/")[:-1] for name in names]))
     if not shared or split_in_name(shared) is None:
         return ""
     inner = [split_in_name(name.removeprefix(shared)) for name in names]
     return shared if None not in inner and len({found.split for found in inner if found}) > 1 else ""
+
+
+def shared_parts(paths: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the parts that all paths begin with."""
+    at_level = zip(*paths, strict=False)
+    return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, at_level)]

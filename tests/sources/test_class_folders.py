@@ -173,3 +173,12 @@ def test_classes_that_differ_in_capitals_are_noted(tmp_path):
     files = listed(tmp_path, reviews("train/Cat", "train/dog", "test/cat", "test/dog"))
     options = SourceOptions(has_split_names=True)
     assert "the classes 'Cat' and 'cat' differ in capitals alone" in class_notes(files, "texts", options)
+
+
+def test_all_folders_that_are_hardly_classes_are_named(tmp_path):
+    names = [f"train/{name}/images/{i}.png" for name in ("cat", "dog") for i in range(2)]
+    files = listed(tmp_path, [*names, "val/images/8.png", "test/images/9.png"])
+    options = SourceOptions(has_split_names=True)
+    with pytest.raises(UsageError, match="the folder images is hardly a class") as caught:
+        check_class_folders(files, options)
+    assert "by --exclude 'test/images/*' --exclude 'val/images/*';" in str(caught.value)

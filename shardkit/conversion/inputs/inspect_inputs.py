@@ -35,7 +35,7 @@ from shardkit.sources.files.transcoding import with_text_options
 from shardkit.sources.formats import FORMATS, format_named
 from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
-from shardkit.sources.naming_tables import naming_notes, tables_that_name
+from shardkit.sources.naming_tables import check_not_numbered, naming_notes, tables_that_name
 from shardkit.sources.registry import Choice, choose
 from shardkit.sources.split_names import check_all_tell_splits, list_notes, splits_in_names
 from shardkit.storage import files as storage
@@ -191,7 +191,7 @@ def _inspect_listing(
             *(beside.notes if beside is not None else ()),
             *note_on_passed_over(choice.passed_over),
             *naming_notes(read.naming),
-            *list_notes(choice.passed_over, is_asked=asked.has_split_options or options.has_split_names),
+            *list_notes(read.files, choice.passed_over, is_asked=asked.has_split_options or options.has_split_names),
             *(() if _has_row_files(options) else listing.empty_notes),
             *read.notes,
         ),
@@ -218,6 +218,7 @@ def _read(
             options = settle(source, files, options)
             if format_named(source.format).has_row_files:
                 naming = tables_that_name(files, passed_over, options)
+                check_not_numbered(files, naming, passed_over)
                 check_class_folders(files, options, naming)
         return _Contents(options, files, (), naming, *_read_plan(source, files, options))
     except NoRowsError:

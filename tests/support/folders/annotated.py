@@ -316,15 +316,24 @@ def _images_of_masks(folder: Path) -> list[Row]:
 def _tiny_imagenet(folder: Path) -> list[Row]:
     rows = []
     for number, name in enumerate(("n01443537", "n01629819")):
-        for index in range(2):
-            data = write(folder / "train" / name / "images" / f"{name}_{index}.JPEG", picture(2 * number + index))
+        for index in range(3):
+            data = write(folder / "train" / name / "images" / f"{name}_{index}.JPEG", picture(3 * number + index))
             rows.append(("train", data, name))
-        write(folder / "train" / name / f"{name}_boxes.txt", f"{name}_0.JPEG\t0\t10\t20\t30\n")
-    for index in range(2):
+        boxes = "".join(f"{name}_{index}.JPEG\t0\t10\t20\t30\n" for index in range(3))
+        write(folder / "train" / name / f"{name}_boxes.txt", boxes)
+    for index in range(3):
         write(folder / "val" / "images" / f"val_{index}.JPEG", picture(index + 20))
-    write(folder / "val" / "val_annotations.txt", "val_0.JPEG\tn01443537\t0\t32\t44\t62\n")
+        write(folder / "test" / "images" / f"test_{index}.JPEG", picture(index + 30))
+    lines = "".join(f"val_{index}.JPEG\tn0{1443537 + index % 2}\t0\t32\t44\t62\n" for index in range(3))
+    write(folder / "val" / "val_annotations.txt", lines)
     write(folder / "wnids.txt", "n01443537\nn01629819\n")
     return rows
+
+
+def _tiny_imagenet_validation(folder: Path) -> list[Row]:
+    _tiny_imagenet(folder)
+    found = (folder / "val" / "images" / f"val_{index}.JPEG" for index in range(3))
+    return [("train", path.read_bytes(), f"n0{1443537 + index % 2}") for index, path in enumerate(found)]
 
 
 def _extra(folder: Path) -> list[Row]:
@@ -361,7 +370,28 @@ ANNOTATED = (
     Case("labels.csv, --labels", _labels_csv, ("--labels", "{folder}/labels.csv"), label=("breed",)),
     Case("images/ and masks/", _masks, refusal=("masks", "--exclude 'masks/*'", "--no-labels")),
     Case("images/ and masks/, the images alone", _images_of_masks, ("--include", "images/*", "--no-labels")),
-    Case("Tiny ImageNet", _tiny_imagenet, ("--format", "images"), refusal=("images", "--exclude 'val/images/*'")),
+    Case(
+        "Tiny ImageNet",
+        _tiny_imagenet,
+        refusal=("--include 'val/images/*' --labels", "val_annotations.txt", "--format images --exclude"),
+    ),
+    Case(
+        "Tiny ImageNet, what is advised",
+        _tiny_imagenet_validation,
+        ("--include", "val/images/*", "--labels", "{folder}/val/val_annotations.txt"),
+        label=("column_2",),
+    ),
+    Case(
+        "Tiny ImageNet, --format images",
+        _tiny_imagenet,
+        ("--format", "images"),
+        refusal=("--exclude 'test/images/*' --exclude 'val/images/*'",),
+    ),
+    Case(
+        "Tiny ImageNet, the rest as advised",
+        _tiny_imagenet,
+        ("--format", "images", "--exclude", "test/images/*", "--exclude", "val/images/*"),
+    ),
     Case("Tiny ImageNet, its train", _tiny_imagenet, ("--format", "images", "--include", "train/*")),
     Case("splits beside another folder", _extra, refusal=("extra", "--exclude 'extra/*'", "--split train=1")),
 )

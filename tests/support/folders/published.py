@@ -59,14 +59,14 @@ def _fsd50k(folder: Path) -> list[Row]:
     for split in ("dev", "eval"):
         lines = ["fname,labels,mids" + (",split" if split == "dev" else "")]
         for index in range(4):
-            data = write(folder / f"FSD50K.{split}_audio" / f"{index + 10 * (split == 'eval')}.wav", sound(index))
-            label = ("Bark", "Meow,Animal")[index % 2]
-            own = ("train", "val")[index // 3] if split == "dev" else None
-            lines.append(f'{index + 10 * (split == "eval")},"{label}","/m/0{index}"' + (f",{own}" if own else ""))
-            rows.append(("validation" if split == "dev" else "test", data, label))
+            name = str(64760 + index + 10 * (split == "eval"))
+            data = write(folder / f"FSD50K.{split}_audio" / f"{name}.wav", sound(index))
+            label, own = ("Bark", "Meow,Animal")[index % 2], ("train", "val")[index // 3]
+            lines.append(f'{name},"{label}","/m/0{index}"' + (f",{own}" if split == "dev" else ""))
+            rows.append((("train", "validation")[index // 3], data, label))
         write(folder / "FSD50K.ground_truth" / f"{split}.csv", "\n".join(lines) + "\n")
     write(folder / "FSD50K.ground_truth" / "vocabulary.csv", "0,Bark,/m/00\n1,Meow,/m/01\n2,Animal,/m/02\n")
-    return rows
+    return rows[:4]
 
 
 _COCO_KINDS = ("instances", "captions", "person_keypoints")
@@ -149,6 +149,18 @@ def _cub(folder: Path) -> list[Row]:
     write(folder / "classes.txt", "1 001.Black_footed_Albatross\n2 002.Laysan_Albatross\n")
     write(folder / "bounding_boxes.txt", "".join(f"{i + 1} 1.0 2.0 10.0 10.0\n" for i in range(6)))
     return rows
+
+
+def _cub_joined(folder: Path) -> list[Row]:
+    rows = _cub(folder)
+    # What the advised command of awk writes.
+    tables = [
+        [line.split() for line in (folder / f"{name}.txt").read_text().splitlines()]
+        for name in ("images", "bounding_boxes", "image_class_labels", "train_test_split")
+    ]
+    lines = [" ".join(["", *(word for row in found for word in row[1:])]) for found in zip(*tables, strict=True)]
+    write(folder / "labels.txt", "\n".join(lines) + "\n")
+    return [("train", data, int(name[:3])) for _, data, name in rows]
 
 
 def _chest(folder: Path) -> list[Row]:
@@ -239,6 +251,45 @@ PUBLISHED: tuple[Case, ...] = (
     Case("EMNIST, two of its tables", _emnist, refusal=("--include 'emnist-digits-*'", "--include 'emnist-letters-*'")),
     Case("EMNIST, one of its tables", _emnist, ("--include", "emnist-letters-*")),
     Case("MNIST, packed and unpacked", _mnist_raw),
+    Case(
+        "FSD50K",
+        _fsd50k,
+        refusal=("--include 'FSD50K.dev_audio/*' --labels", "--include 'FSD50K.eval_audio/*' --labels", "eval.csv"),
+    ),
+    Case(
+        "FSD50K, what is advised",
+        _fsd50k,
+        (
+            *("--include", "FSD50K.dev_audio/*", "--labels", "{folder}/FSD50K.ground_truth/dev.csv"),
+            *("--split-column", "split"),
+        ),
+        key="audio",
+        label=("labels",),
+    ),
+    Case("Food-101", _food, refusal=("--format images --split test=@", "meta/test.txt --split train=@")),
+    Case(
+        "Food-101, what is advised",
+        _food,
+        (
+            *("--format", "images", "--split", "test=@{folder}/meta/test.txt"),
+            *("--split", "train=@{folder}/meta/train.txt"),
+        ),
+    ),
+    Case("CUB-200", _cub, refusal=("images.txt", "awk", "--labels labels.txt", "--exclude", "image_class_labels.txt")),
+    Case("CUB-200, --format images", _cub, ("--format", "images"), refusal=("awk", "--labels labels.txt")),
+    Case("CUB-200, what is advised", _cub_joined, ("--labels", "{folder}/labels.txt"), label=("column_6",)),
+    Case(
+        "chest X-ray", _chest, refusal=("--labels", "Data_Entry_2017.csv --split test=@", "test_list.txt --split train")
+    ),
+    Case(
+        "chest X-ray, what is advised",
+        _chest,
+        (
+            *("--labels", "{folder}/Data_Entry_2017.csv"),
+            *("--split", "test=@{folder}/test_list.txt", "--split", "train"),
+        ),
+        label=("Finding Labels",),
+    ),
     Case("COCO, captions alone", lambda f: _coco(f, "captions"), label=("caption",)),
     Case("COCO, keypoints alone", lambda f: _coco(f, "person_keypoints"), label=_BOX_LABEL),
     Case("COCO, all of its documents", lambda f: _coco(f, *_COCO_KINDS), label=_BOX_LABEL),
