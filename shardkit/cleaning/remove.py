@@ -29,11 +29,21 @@ from shardkit.cleaning.decide import (
     commits_near,
     names_after,
 )
-from shardkit.cleaning.inventory import find_versions, found_files, held, is_any_held, list_folder, load_version
-from shardkit.cleaning.mark import Mark
+from shardkit.cleaning.inventory import (
+    BrokenVersion,
+    find_broken,
+    find_versions,
+    found_files,
+    held,
+    is_any_held,
+    list_folder,
+    load_version,
+)
+from shardkit.cleaning.mark import Mark, marked
 from shardkit.conversion.inputs.database_rows import ROWS_FOLDER
 from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path
 from shardkit.doctor.scratch import PREFIX
+from shardkit.errors import ConflictError
 from shardkit.storage import files as storage
 from shardkit.storage.links import refuse_link
 from shardkit.storage.uploads import PendingUpload
@@ -84,6 +94,32 @@ def remove(
     return Removed(
         num_files=remover.num_files, num_bytes=remover.num_bytes, spared=tuple(dict.fromkeys(remover.spared))
     )
+
+
+def remove_broken(root: str, *, delete: Callable[[str], None] = storage.delete_file) -> list[BrokenVersion]:
+    """Removes the manifests of the versions that cannot be read, and returns those versions.
+
+    Another command may remove one meanwhile, and a conversion make a good version of its number. The mark keeps that
+    conversion from committing between the look at a version and its end.
+
+    Raises:
+        ConflictError: If the look at all versions took so long that a conversion may not have waited.
+        UsageError, UnsafeError, StorageError: As for `find_broken`, or if a manifest cannot be deleted.
+    """
+    refuse_link(root, MANIFESTS_DIR)
+    with marked(root) as mark:
+        broken = find_broken(root)
+        for found in broken:
+            if mark is not None and mark.is_old:
+                raise ConflictError(
+                    "the look at all versions took too long",
+                    where=storage.redact(root),
+                    why="a conversion may have made a good version of the same number meanwhile",
+                    state=f"Version {found.version} was not removed",
+                    next_step="Run the same command again",
+                )
+            delete(storage.join(root, manifest_path(found.version)))
+    return broken
 
 
 class _Remover:

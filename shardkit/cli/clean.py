@@ -93,13 +93,10 @@ def command(
 
 def _drop_broken(root: str, delete: bool, as_json: bool) -> None:
     from shardkit.cleaning.inventory import find_broken
-    from shardkit.dataset.manifest import manifest_path
+    from shardkit.cleaning.remove import remove_broken
     from shardkit.messages import visible
-    from shardkit.storage import files as storage
 
-    broken = find_broken(root)
-    for found in broken if delete else ():
-        storage.delete_file(storage.join(root, manifest_path(found.version)))
+    broken = remove_broken(root) if delete else find_broken(root)
     if as_json:
         print_document({"broken": [found._asdict() for found in broken], "is_removed": delete})
         return

@@ -4,8 +4,13 @@ import json
 
 import pytest
 
+from shardkit.cleaning.mark import Mark
+from shardkit.cleaning.remove import remove_broken
 from shardkit.cli import main
+from shardkit.dataset.commit import is_mark
 from shardkit.dataset.open import list_versions, open_dataset
+from shardkit.errors import ConflictError
+from shardkit.storage.files import delete_file
 from tests.support.histories import FINGERPRINTS, Place
 
 
@@ -46,6 +51,29 @@ def test_the_version_before_is_the_newest_again(capsys, place, harm):
     assert sorted(set(before) - set(place.left())) == ["manifests/00000002.json"]
     assert len(open_dataset(place.root).shards)
     assert "every version can be opened" in run(capsys, "clean", place.root, "--drop-broken-version")[1]
+
+
+def test_no_version_that_was_made_meanwhile_is_dropped(place):
+    """A version is made again by its number between the look of a dropping and its end: the conversion waits."""
+    lose_table(place)
+    beside = []
+
+    def delete(path):
+        # What a conversion that looks now would wait for.
+        beside.extend(p.name for p in (place.root / "manifests").iterdir() if is_mark(p.name))
+        delete_file(path)
+
+    assert [found.version for found in remove_broken(str(place.root), delete=delete)] == [2]
+    assert len(beside) == 1
+    assert list(place.left()) == [path for path in place.left() if ".cleaning-" not in path]
+
+
+def test_a_look_that_took_too_long_drops_nothing(place, monkeypatch):
+    lose_table(place)
+    monkeypatch.setattr(Mark, "is_old", True)
+    with pytest.raises(ConflictError, match="took too long"):
+        remove_broken(str(place.root))
+    assert list_versions(place.root) == [1, 2]
 
 
 def test_no_version_behind_a_link_is_dropped(capsys, place, tmp_path):

@@ -1,4 +1,4 @@
-"""The actors of the model: conversions, appends and cleanings of different hosts.
+"""The actors of the model: conversions, appends, cleanings and readers of different hosts.
 
 The functions of shardkit that decide in a real one decide here. A planted bug changes one step.
 """
@@ -9,10 +9,12 @@ from collections.abc import Generator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
+
 from shardkit.cleaning.decide import Found, Group, Inventory, Version, commits_near, names_after, plan_cleaning
 from shardkit.dataset.commit import is_shard_table, marks_that_count
 from shardkit.dataset.manifest import parse_manifest_name
-from tests.model.explore import JUMP_S, Request
+from tests.model.explore import JUMP_S, START_S, Request
 
 Steps = Generator[Request, Any, str]
 
@@ -56,9 +58,7 @@ def convert(
     if bool(planned) != (is_append or overwrites):
         return "there is a dataset, or none to append to"
     for path in own:
-        # What a dead conversion left is kept, however old it is.
-        if (yield "read", path) is None:
-            yield "put", path, path
+        yield from _put_data(path, bug)
     for _ in range(2):
         base, names = yield from _base(planned, is_append, bug)
         if base is None:
@@ -81,6 +81,15 @@ def convert(
     return "others were faster each time"
 
 
+def _put_data(path: str, bug: str) -> Steps:
+    """Puts a file of data; what a dead conversion left is kept, however old it is."""
+    if bug == "data put again":
+        yield "delete", path
+    if (yield "read", path) is None:
+        yield "put", path, path
+    return path
+
+
 def _base(planned: int, is_append: bool, bug: str) -> Generator[Request, Any, tuple[int | None, frozenset[str]]]:
     """Returns the version to go behind, None if that may not be, and what of it the next version takes."""
     newest = max(versions_in((yield "list", "manifests/")), default=0)
@@ -92,6 +101,8 @@ def _base(planned: int, is_append: bool, bug: str) -> Generator[Request, Any, tu
         content = yield "read", manifest(version)
         if content is None or (version > planned and not content.is_append):
             return None, frozenset()
+        if names is None and (yield "read", content.table) is None:
+            return None, frozenset()  # What cannot be read is not appended to.
         names = content.names - {content.table} if names is None else names
         version = content.base if version > planned else 0
     return newest, frozenset(names or ())
@@ -124,8 +135,8 @@ def _commit(version: int, content: Content, put_at: float, bug: str) -> Request:
     return request if bug == "no look at the clock" else ("if young", put_at, request)
 
 
-def clean(*, keep_versions: int | None = None, second: bool = False, bug: str = "") -> Steps:
-    """A cleaning of all that no version names, however young, by `shardkit.cleaning`."""
+def clean(*, keep_versions: int | None = None, older_than_s: float = 0.0, second: bool = False, bug: str = "") -> Steps:
+    """A cleaning of all that no version names, however young unless told, by `shardkit.cleaning`."""
     number = 10**15 * second
     mark = f"manifests/.cleaning-{number:016d}"
     put_at = now = yield ("time",)
@@ -136,7 +147,7 @@ def clean(*, keep_versions: int | None = None, second: bool = False, bug: str = 
     is_by_own_clock = bug in ("age by the own clock", "no mark", "tables of one name")
     now = now if is_by_own_clock else next((f.modified_at or now for f in files if f.path == mark), now)
     loaded = yield from _versions()
-    groups, names, ever = _plan(files, loaded, now, keep_versions, bug)
+    groups, names, ever = _plan(files, loaded, now, keep_versions, older_than_s, bug)
     known, at = {v.version for v in loaded}, {f.path: f for f in files}
     for group in groups:
         if group.version is not None:
@@ -167,6 +178,51 @@ def clean(*, keep_versions: int | None = None, second: bool = False, bug: str = 
     return "cleaned"
 
 
+def drop_broken(*, second: bool = False, bug: str = "") -> Steps:
+    """`clean --drop-broken-version`, by `shardkit.cleaning.remove`: removes manifests whose table is gone."""
+    mark = f"manifests/.cleaning-{10**15 * second:016d}"
+    broken = (yield from _broken()) if bug in ("dropped without a mark", "dropped by an old look") else None
+    put_at = yield ("time",)
+    if bug != "dropped without a mark":
+        yield "create", mark, second
+    for version in (yield from _broken()) if broken is None else broken:
+        dropped = [version]
+        if bug == "dropped with the newer ones":
+            dropped = [n for n in versions_in((yield "list", "manifests/")) if n >= version]
+        for number in dropped:
+            request = ("delete", manifest(number))
+            is_guarded = bug not in ("dropped without a mark", "dropped when it is late")
+            yield ("if young", put_at, request) if is_guarded else request
+    yield "delete", mark
+    return "dropped"
+
+
+def _broken() -> Generator[Request, Any, tuple[int, ...]]:
+    broken = []
+    for number in versions_in((yield "list", "manifests/")):
+        content = yield "read", manifest(number)
+        if content is not None and (yield "read", content.table) is None:
+            broken.append(number)
+    return tuple(broken)
+
+
+def read(*, kept_for_s: float, version: int | None = None, bug: str = "") -> Steps:
+    """A reader, by `shardkit.dataset.open`: a version, the newest if none is named, its table, and its data.
+
+    A version that is named was opened before. The reader may read it for as long as `clean` keeps what was replaced.
+    Planted bugs are those of the others.
+    """
+    del bug
+    opened_at = START_S if version else (yield ("time",))
+    opened = version or max(versions_in((yield "list", "manifests/")), default=0)
+    content = yield "read", manifest(opened)
+    for path in (manifest(opened),) if content is None else (content.table, *sorted(content.names - {content.table})):
+        if (yield "read", path) is None:
+            now = yield ("time",)
+            return "it read for too long" if now - opened_at >= kept_for_s else f"lost {path}"
+    return "read"
+
+
 def _has_changed(
     group: Group, at: dict[str, Found], names: frozenset[str], ever: frozenset[str], now: float, bug: str
 ) -> Generator[Request, Any, bool]:
@@ -183,7 +239,12 @@ def _has_changed(
 
 @lru_cache(1000)
 def _plan(
-    files: tuple[Found, ...], versions: tuple[Version, ...], now: float, keep_versions: int | None, bug: str
+    files: tuple[Found, ...],
+    versions: tuple[Version, ...],
+    now: float,
+    keep_versions: int | None,
+    older_than_s: float,
+    bug: str,
 ) -> tuple[tuple[Group, ...], frozenset[str], frozenset[str]]:
     """Returns the groups that go, what the versions that stay take, and what all take."""
     inventory = Inventory(files=files, versions=versions)
@@ -193,7 +254,12 @@ def _plan(
     if bug == "no look for tables":
         tables = [file for file in files if is_shard_table(file.path.rpartition("/")[2])]
         looked_at = Inventory(files=tuple(file for file in files if file not in tables), versions=versions)
-    plan = plan_cleaning(looked_at, now=moment, older_than_s=0.0, keep_versions=keep_versions)
+    if bug == "age of the own manifest":
+        ages = [versions[0].modified_at, *(version.modified_at for version in versions)] if versions else []
+        moved = (msgspec.structs.replace(v, modified_at=at) for v, at in zip(versions, ages, strict=False))
+        looked_at = Inventory(files=files, versions=tuple(moved))
+    age_s = 0.0 if bug == "versions of any age" else older_than_s
+    plan = plan_cleaning(looked_at, now=moment, older_than_s=age_s, keep_versions=keep_versions)
     dropped = [group.version for group in plan.groups if group.version is not None]
     groups = plan.groups
     if bug == "data before manifests":

@@ -16,6 +16,8 @@ Request = tuple[Any, ...]
 Actor = Callable[[], Generator[Request, Any, str]]
 JUMP_S = 1000.0
 """How much time passes at once: more than any sign counts for."""
+START_S = 10 * JUMP_S
+"""When an exploration begins."""
 
 
 class Stored(NamedTuple):
@@ -114,7 +116,7 @@ def explore(
         max_states: Raises beyond.
     """
     makers = tuple(actors)
-    start = State(tuple(sorted(files.items())), 10 * JUMP_S, ((),) * len(makers), frozenset(), crashes, jumps, losses)
+    start = State(tuple(sorted(files.items())), START_S, ((),) * len(makers), frozenset(), crashes, jumps, losses)
     seen = set()
     waiting: list[tuple[State, tuple[str, ...]]] = [(start, ())]
     while waiting:

@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from tests.model.actors import Content, clean, convert, manifest, shards, table
-from tests.model.explore import JUMP_S, Explored, Stored, explore
+from tests.model.actors import Content, clean, convert, drop_broken, manifest, read, shards, table
+from tests.model.explore import JUMP_S, START_S, Explored, Stored, explore
 from tests.support.campaign import in_campaign
 
 pytestmark = pytest.mark.full
@@ -25,9 +25,11 @@ def check(files: Mapping[str, Stored], ends: tuple[str | None, ...]) -> str | No
     """Returns what is wrong: a version names a file that is gone, or what was told to a user is not so."""
     versions = {path: f.content for path, f in files.items() if path.endswith(".json")}
     for path, content in versions.items():
-        gone = sorted(name for name in content.names if name not in files)
+        gone = sorted(name for name in content.names if name not in files and content.writer != BROKEN_WRITER)
         if gone:
             return f"{path} names {gone[0]}, which is gone"
+    if unread := [end for end in ends if end and end.startswith("lost ")]:
+        return f"a reader {unread[0]}"
     winners = [(writer, end) for writer, end in zip(WRITERS, ends, strict=False) if end and end.startswith("version ")]
     for writer, end in winners:
         # A cleaning with keep_versions may drop a version that has a newer one.
@@ -53,14 +55,21 @@ def check(files: Mapping[str, Stored], ends: tuple[str | None, ...]) -> str | No
 
 
 WRITERS = "abc"
+BROKEN_WRITER = "d"
+KEPT_FOR_S = JUMP_S
 APPENDERS = "bc"
 DEAD = {shards("a", 2)[0]: Stored(shards("a", 2)[0], 0.0)}
 ONE = version_of(1, "e")
 TWO = ONE | version_of(2, "f", at=1.0, base=1)
+BROKEN = ONE | version_of(2, BROKEN_WRITER, at=1.0, base=1)
+del BROKEN[table(2, BROKEN_WRITER)]
+JUST_REPLACED = ONE | version_of(2, "f", at=START_S, base=1)
 NEW = partial(convert, "a", "a", number=2)
 AGAIN = partial(convert, "a", "e", overwrites=True)
 OTHER = partial(convert, "a", "a", overwrites=True)
 APPEND, APPEND_TOO = (partial(convert, w, w, is_append=True) for w in APPENDERS)
+READ = partial(read, kept_for_s=KEPT_FOR_S)
+DROP_OLD = partial(clean, keep_versions=1, older_than_s=KEPT_FOR_S)
 IDLE = None
 
 # By name: the actors, the first of them a conversion (or none), and what lies there before.
@@ -72,6 +81,15 @@ SCENES = {
     "an overwrite by what a dropped version had": ([AGAIN, partial(clean, keep_versions=1)], TWO),
     "an append and an overwrite": ([OTHER, APPEND], ONE),
     "two appends and a cleaning": ([IDLE, APPEND, APPEND_TOO, clean], ONE),
+    "a reader and an append": ([IDLE, APPEND, READ], ONE),
+    "a reader and the same conversion again": ([AGAIN, READ], ONE),
+    "a reader of what is replaced": ([OTHER, READ, DROP_OLD], ONE),
+    "a reader of what was just replaced": ([IDLE, partial(READ, version=1), DROP_OLD], JUST_REPLACED),
+    "a reader of the newest of two": ([IDLE, READ, DROP_OLD], TWO),
+    "an overwrite of a broken version": ([OTHER, drop_broken], BROKEN),
+    "an append to a broken version": ([IDLE, APPEND, drop_broken], BROKEN),
+    "two drop a broken version": ([OTHER, drop_broken, partial(drop_broken, second=True)], BROKEN),
+    "a broken version is dropped and cleaned": ([OTHER, drop_broken, partial(clean, second=True)], BROKEN),
     "two cleanings": ([NEW, clean, partial(clean, second=True)], DEAD),
 }
 
@@ -90,7 +108,13 @@ def idle():
 
 
 WITH_CLEANING = ("a conversion goes on with what a dead one left", "an append")
-LARGE = ("two appends and a cleaning", "two cleanings")
+LARGEST = ("two cleanings", "a broken version is dropped and cleaned")
+LARGE = (
+    *LARGEST,
+    "two appends and a cleaning",
+    "a reader of what is replaced",
+    "two drop a broken version",
+)
 
 
 def assert_holds(scene, crashes, jumps, **more):
@@ -101,12 +125,12 @@ def assert_holds(scene, crashes, jumps, **more):
 
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene not in LARGE])
 def test_no_order_of_steps_breaks_a_version(scene):
-    assert assert_holds(scene, crashes=1, jumps=1).num_states > 500
+    assert assert_holds(scene, crashes=1, jumps=1).num_states > (200 if "reader" in scene else 500)
 
 
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene not in LARGE])
 def test_no_answer_that_is_lost_breaks_a_version(scene):
-    assert assert_holds(scene, crashes=0, jumps=0, losses=1).num_states > 300
+    assert assert_holds(scene, crashes=0, jumps=0, losses=1).num_states > (50 if "reader" in scene else 300)
 
 
 @pytest.mark.parametrize("skew", [-2 * JUMP_S, 2 * JUMP_S])
@@ -115,8 +139,9 @@ def test_clocks_that_differ_break_no_version(scene, skew):
     assert assert_holds(scene, crashes=0, jumps=1, skew=skew).num_states > 100
 
 
-def test_no_order_of_the_steps_of_three_breaks_a_version():
-    assert assert_holds("two appends and a cleaning", crashes=0, jumps=0).num_states > 5_000
+@pytest.mark.parametrize("scene", [scene for scene in LARGE if scene not in LARGEST])
+def test_no_order_of_the_steps_of_three_breaks_a_version(scene):
+    assert assert_holds(scene, crashes=0, jumps=0).num_states > 500
 
 
 @pytest.mark.campaign
@@ -143,11 +168,21 @@ BUGS = {
     "a table put again": "an append",
     "own is taken": "two appends",
     "age by the own clock": "a conversion goes on with what a dead one left",
+    "data put again": "a reader and the same conversion again",
+    "versions of any age": "a reader of what was just replaced",
+    "age of the own manifest": "a reader of what was just replaced",
+    # As it was before: two of them, and a conversion between their looks.
+    "dropped without a mark": "two drop a broken version",
+    "dropped by an old look": "two drop a broken version",
+    "dropped when it is late": "two drop a broken version",
+    "dropped with the newer ones": "an overwrite of a broken version",
 }
 # Found only where clocks jump twice: the default is one jump.
 JUMPS = {"a table put again": 2}
 # Found only where answers are lost, or clocks differ.
 MORE = {"own is taken": {"losses": 1}, "age by the own clock": {"skew": -2 * JUMP_S}}
+# Found without a crash, and sooner.
+MORE |= {bug: {"crashes": 0} for bug, scene in BUGS.items() if scene == "two drop a broken version"}
 
 
 def explored_with(bug: str) -> Explored:
