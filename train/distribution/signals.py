@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from shardkit.runtime.early_signals import WORDS
 from shardkit.runtime.signals import answered_in_thread, heeded, leave_to_pipe
 
 # A preempted machine is usually killed half a minute after the signal.
 GRACE_S = 25.0
+# A store may be slow; a pipe that nobody writes to gives no batch at all, and no step follows.
+INPUT_GRACE_S = 3.0
+_POLL_S = 0.1
+_T = TypeVar("_T")
 
 
 class Stop:
@@ -25,6 +31,7 @@ class Stop:
     def __init__(self, numbers: tuple[int, ...] = ()) -> None:
         self.is_wanted = False
         self._is_heeded = False
+        self._waits_since: float | None = None
         self._numbers = numbers
 
     @contextmanager
@@ -38,6 +45,22 @@ class Stop:
             yield
         finally:
             self._is_heeded = False
+
+    def awaited(self, batches: Iterable[_T]) -> Iterator[_T]:
+        """Yields the batches. A stop waits for one that does not come for `INPUT_GRACE_S` only."""
+        iterator = iter(batches)
+        while True:
+            self._waits_since = time.monotonic()
+            batch = next(iterator, None)
+            self._waits_since = None
+            if batch is None:
+                return
+            yield batch
+
+    def is_held_up(self, since: float) -> bool:
+        """Whether the block has waited for one batch all the time since then, and for too long."""
+        begun = self._waits_since
+        return begun is not None and time.monotonic() - max(begun, since) > INPUT_GRACE_S
 
     def can_wait(self, number: int) -> bool:
         """Whether a signal that came is left to the block; a second one is not."""
@@ -62,7 +85,7 @@ def end_at_once(describe: Callable[[], str]) -> Iterator[Stop]:
     its threads crashes: of 64 interrupted runs 2 ended with a `RuntimeError` of a context manager. What is on disk
     has to survive a kill anyway. No-op outside of the main thread, which gets no signals.
 
-    Yields what lets the block put SIGTERM off by a few steps, `GRACE_S` at most.
+    Yields what lets the block put SIGTERM off by a few steps, `GRACE_S` at most, or `INPUT_GRACE_S` without input.
 
     Args:
         describe: Returns one sentence: what is lost, and how to go on.
@@ -79,12 +102,16 @@ def end_at_once(describe: Callable[[], str]) -> Iterator[Stop]:
         os.write(stderr, f"{start}{WORDS[signal.Signals(number)]}: {describe()}\n".encode())
         os._exit(128 + number)
 
+    def end_late(number: int, asked_at: float) -> None:
+        while time.monotonic() < asked_at + GRACE_S and not stop.is_held_up(asked_at):
+            time.sleep(_POLL_S)
+        end(number)
+
     def answer(number: int) -> None:
         if not stop.can_wait(number):
             end(number)
-        timer = threading.Timer(GRACE_S, end, (number,))
-        timer.daemon = True
-        timer.start()
+        else:
+            threading.Thread(target=end_late, args=(number, time.monotonic()), daemon=True).start()
 
     try:
         with answered_in_thread(answer):

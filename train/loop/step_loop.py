@@ -53,7 +53,7 @@ class StepLoop(EpochLoop):
 
     def run(self, start: Restored) -> None:
         with self._hooks.explained("train"):
-            self._iterator = iter(self._batches)
+            self._iterator = self._stop.awaited(self._batches)
         super().run(start)
 
     def _train_epoch(self, first_step: int, sums: Sums) -> Sums:
@@ -115,7 +115,7 @@ class StepLoop(EpochLoop):
         if self._validation is None:
             return None
         sums, is_stop_wanted = zero_sums(self._layout), False
-        for num_done, batch in enumerate(self._validation, 1):
+        for num_done, batch in enumerate(self._stop.awaited(self._validation), 1):
             self._heartbeat.beat(step)
             if self._steps.evaluate_locally is not None and not self._plan.is_validation_sync_due(num_done):
                 self._steps.evaluate_locally(batch)
