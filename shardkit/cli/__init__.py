@@ -110,14 +110,14 @@ def script() -> NoReturn:
     """Runs the command line as the whole process."""
     stop_at_once_on_signals()
     hide_pandas(sys.argv[1:])
-    if sys.argv[1:2] == ["convert"]:
+    if sys.argv[1:2] in (["convert"], ["plan"]):
         from shardkit.cli.shell.supervise import supervised
 
-        sys.exit(supervised(_convert))
+        sys.exit(supervised(_read_inputs))
     sys.exit(main())
 
 
-def _convert() -> int:
+def _read_inputs() -> int:
     from shardkit.runtime.process_limits import ask_for_memory_late, lighten_process
 
     lighten_process()

@@ -163,11 +163,16 @@ def _setting(request: ConvertRequest, typed: Mapping[str, Any]) -> Setting:
 
 
 def _measured(inputs: tuple[str, ...], typed: Mapping[str, Any]) -> Workload:
+    from shardkit.cli.shell.supervised import announce_open_files
     from shardkit.forecast.measure import measure_inputs
+    from shardkit.runtime.bounded import steps_bounded
 
     # Other options say nothing about the rows.
     read = {name: typed[name] for name in (*INPUT_OPTIONS, "splits", "shuffle", "compression")}
-    return measure_inputs(parse_request(read, inputs))
+    request = parse_request(read, inputs)
+    # The process above names the file whose reader, compiled code, does not survive it. No option bounds a step here.
+    with steps_bounded(request.max_row_seconds, lambda step: None, announce_open_files):
+        return measure_inputs(request)
 
 
 def _refuse(ctx: click.Context, names: Collection[str], why: str) -> None:

@@ -78,12 +78,16 @@ script()
 """
 
 
+READS = (["convert", "rows.orc", "out"], ["convert", "rows.orc", "out", "--dry-run"], ["plan", "rows.orc"])
+
+
+@pytest.mark.parametrize("arguments", READS)
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGSEGV, 3), (signal.SIGABRT, 3), (signal.SIGKILL, 5)])
-def test_a_reader_that_crashes_while_planning_is_named_with_its_file(tmp_path, number, exit_code):
+def test_a_reader_that_crashes_while_planning_is_named_with_its_file(tmp_path, number, exit_code, arguments):
     # Images are looked for in the first values of a column of bytes.
     orc.write_table(pa.table({"b": [b"\x89PNG", b"\xff"]}), str(tmp_path / "rows.orc"))
     program = CRASH.replace("signal_number", str(int(number)))
-    command = [sys.executable, "-c", program, "convert", "rows.orc", "out"]
+    command = [sys.executable, "-c", program, *arguments]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert result.returncode == exit_code, result.stderr
     assert "Nothing was committed" in result.stderr
