@@ -88,8 +88,22 @@ def limit_memory(num_bytes: int | None = None) -> None:
 
 
 def describe_memory() -> str | None:
-    """Returns what `limit_memory` allows, as a clause for a message; None where it was not called."""
+    """Returns what `limit_memory` or `ulimit -v` allows, as a clause for a message; None where neither was called."""
+    if (space := _address_space()) is not None:
+        return f"`ulimit -v` allows {format_size(space)} of address space a process"
     return None if _allowed_bytes is None else f"--max-memory allows {format_size(_allowed_bytes)} a process"
+
+
+def larger_memory_step() -> str:
+    """Returns the next step of a message on a lack of memory, by the limit that was met first."""
+    limit = "--max-memory" if _address_space() is None else "limit, which `ulimit -v` shows"
+    return f"Run the same command again with a larger {limit}"
+
+
+def _address_space() -> int | None:
+    space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    is_first = space != resource.RLIM_INFINITY and (_allowed_bytes is None or space < _allowed_bytes)
+    return space if is_first else None
 
 
 @contextlib.contextmanager

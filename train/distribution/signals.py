@@ -15,7 +15,7 @@ from shardkit.runtime.signals import answered_in_thread, heeded, leave_to_pipe
 
 # A preempted machine is usually killed half a minute after the signal.
 GRACE_S = 25.0
-# A store may be slow; a pipe that nobody writes to gives no batch at all, and no step follows.
+# A store that does not answer gives no batch, and no step follows. A slow one has this long for the next batch.
 INPUT_GRACE_S = 3.0
 _POLL_S = 0.1
 _T = TypeVar("_T")

@@ -21,7 +21,7 @@ import click
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError, UsageError, missing_extra
 from shardkit.messages import visible
 from shardkit.runtime.early_signals import stopped_sentence
-from shardkit.runtime.process_limits import NO_MEMORY, describe_memory
+from shardkit.runtime.process_limits import NO_MEMORY, describe_memory, larger_memory_step
 
 DEBUG_VARIABLE = "SHARDKIT_DEBUG"
 EXIT_BUG = 70
@@ -153,7 +153,7 @@ def _translate(error: BaseException) -> ShardkitError | None:
             NO_MEMORY,
             where=next(iter(getattr(error, "__notes__", ())), None),
             why=memory,
-            next_step=step if memory is None else "Run the same command again with a larger --max-memory",
+            next_step=step if memory is None else larger_memory_step(),
         )
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfSpaceError("no space left", where=_file_of(error), next_step="Free some space, then run it again")

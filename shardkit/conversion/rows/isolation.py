@@ -28,7 +28,13 @@ from shardkit.conversion.rows.attempts import (
 )
 from shardkit.conversion.rows.crash_records import load_crash_record, narrow, narrow_at_first, save_crash_record
 from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, StorageError
-from shardkit.runtime.process_limits import NO_MEMORY, describe_memory, exit_if_memory_is_short, place_noted
+from shardkit.runtime.process_limits import (
+    NO_MEMORY,
+    describe_memory,
+    exit_if_memory_is_short,
+    larger_memory_step,
+    place_noted,
+)
 from shardkit.sources.base import InputSplit
 from shardkit.units import format_count
 
@@ -138,7 +144,7 @@ def _memory_error(where: str) -> OutOfSpaceError:
         f"{NO_MEMORY} to read a file",
         where=where,
         why=describe_memory() or "--max-memory says how much a process may ask for",
-        next_step="Run the same command again with a larger --max-memory",
+        next_step=larger_memory_step(),
     )
 
 
