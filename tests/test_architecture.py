@@ -44,6 +44,8 @@ MORE_PARAMETERS = {
 # Who may import a heavy package, even inside a function. Import contracts say who may not load one by way of others.
 ALLOWED_IMPORTERS = {
     "apache_beam": ("beam_pipelines/", "shardkit/cli/"),
+    "pyspark": ("beam_pipelines/engines/spark",),
+    "ray": ("beam_pipelines/engines/ray",),
     "tensorflow": ("train/", "shardkit/adapters/", "shardkit/cli/"),
     "keras": ("train/", "shardkit/adapters/", "shardkit/cli/"),
     "tensorboard": ("train/",),
@@ -198,7 +200,9 @@ def lines_that_compare(tree, names):
 @pytest.mark.full
 @pytest.mark.parametrize("command", [None, *COMMANDS])
 def test_help_is_light_and_has_examples(command):
-    heavy = ("apache_beam", "tensorflow", "keras", "torch", "jax", "pandas", "pyarrow", "numpy", "fsspec")
+    heavy = (
+        "apache_beam", "pyspark", "ray", "tensorflow", "keras", "torch", "jax", "pandas", "pyarrow", "numpy", "fsspec",
+    )  # fmt: skip
     args = [command, "--help"] if command else ["--help"]
     code = f"""
 import sys

@@ -10,33 +10,9 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from beam_pipelines.engines.engine import Engine, Start
-from beam_pipelines.engines.settings import (
-    Chosen,
-    EngineSpec,
-    Facts,
-    Setting,
-    beam_flags,
-    choose_settings,
-    number_of,
-)
+from beam_pipelines.engines.settings import Chosen, EngineSpec, Facts, beam_flags, number_of
 from shardkit.conversion.plan import Plan
 from shardkit.errors import missing_extra
-
-STALL_MINUTES = "10"
-STALL = Setting(
-    "stall-minutes",
-    "give up when no worker has done anything for so long",
-    None,
-    lambda facts: STALL_MINUTES,
-    STALL_MINUTES,
-    "a lost worker would else be waited for without end; the longest step without a sign takes a few minutes",
-)
-SHARED = (
-    "Workers find the plan, and leave what they read, in the work folder: --work-dir must name a folder that all of "
-    "them share. The engine itself carries descriptions of a few bytes only, so its memory and its shuffle do not grow "
-    "with the data. Where workers share no disk, --work-dir names a folder in a store, such as s3://bucket/work: then "
-    "the records go through the engine's shuffle, in chunks of 1 MiB."
-)
 
 
 class BeamEngine(Engine):
@@ -47,7 +23,7 @@ class BeamEngine(Engine):
     def check(self) -> tuple[str, ...]:
         """Checks the options, and that the addresses and programs that they name are there."""
         self.require_beam()
-        chosen = self._chosen(Facts(1, 1, os.environ))
+        chosen = self.chosen(Facts(1, 1, os.environ))
         self.check_values(chosen)
         notes = self.check_flags()
         self.check_reachable(self._flags(chosen))
@@ -99,7 +75,7 @@ class BeamEngine(Engine):
 
     def settings_and_flags(self, plan: Plan, num_workers: int) -> tuple[tuple[Chosen, ...], list[str]]:
         """Returns every setting with its value, and the flags of Beam that the job is made with."""
-        chosen = self._chosen(Facts(num_workers, len(plan.input_splits), os.environ))
+        chosen = self.chosen(Facts(num_workers, len(plan.input_splits), os.environ))
         return chosen, self._flags(chosen)
 
     def start(self, plan: Plan, num_workers: int, say: Callable[[str], None]) -> Start:
@@ -110,13 +86,6 @@ class BeamEngine(Engine):
         stall_s = 60 * number_of(chosen, "stall-minutes")
         job = Job(self.options.runner, flags, stall_s, self.cluster(chosen, num_workers))
         return Start(partial(run_on_engine, job), stop_job)
-
-    def _chosen(self, facts: Facts) -> tuple[Chosen, ...]:
-        chosen = choose_settings(self.spec, self.options.runner, self.options, facts)
-        if (missing := self.spec.needs(self.options, facts)) is not None:
-            raise missing
-        number_of(chosen, "stall-minutes")
-        return chosen
 
     def _flags(self, chosen: Sequence[Chosen]) -> list[str]:
         return beam_flags(self.spec, chosen, self.options.flags)

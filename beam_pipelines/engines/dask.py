@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 
-from beam_pipelines.engines.beam_engine import SHARED, STALL, BeamEngine
+from beam_pipelines.engines.beam_engine import BeamEngine
 from beam_pipelines.engines.settings import (
+    SHARED,
+    STALL,
     Chosen,
     EngineOptions,
     EngineSpec,

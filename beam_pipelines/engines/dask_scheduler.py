@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from beam_pipelines.engines import reachability
+from beam_pipelines.engines import addresses
 from beam_pipelines.engines.beam_options import parsed_options
 from shardkit.errors import UsageError
 
@@ -27,7 +27,7 @@ def check_scheduler(flags: Sequence[str]) -> None:
     parsed = parsed_options(flags).get_all_options()
     address = parsed.get("address") or _address_in(parsed.get("scheduler_file"))
     if address is not None:
-        reachability.refuse_storage_options()
+        addresses.refuse_storage_options()
         _check_address(str(address))
 
 
@@ -45,25 +45,25 @@ def _check_address(address: str) -> None:
         raise UsageError(
             f"{address!r} is no address of a {_WHAT}",
             why=str(error),
-            state=reachability.UNTOUCHED,
+            state=addresses.UNTOUCHED,
             next_step="Write it like --engine-option address=tcp://HOST:8786",
         ) from error
-    reachability.check_port(_WHAT, address, host, port)
+    addresses.check_port(_WHAT, address, host, port)
     if scheme == _PORTS[0]:
         try:
             identity = asyncio.run(_identity(address))
         except Exception as error:  # Another service may answer anything.
             why = "the program there does not answer as one"
-            raise reachability.no_answer(_WHAT, address, why) from error
+            raise addresses.no_answer(_WHAT, address, why) from error
         if identity.get("type") != "Scheduler":
-            raise reachability.no_answer(_WHAT, address, f"the program there is a {identity.get('type')}")
+            raise addresses.no_answer(_WHAT, address, f"the program there is a {identity.get('type')}")
 
 
 async def _identity(address: str) -> dict[str, Any]:
     from distributed.core import connect
 
-    async with asyncio.timeout(reachability.CONNECT_S):
-        comm = await connect(address, timeout=reachability.CONNECT_S)
+    async with asyncio.timeout(addresses.CONNECT_S):
+        comm = await connect(address, timeout=addresses.CONNECT_S)
         try:
             await comm.write({"op": "identity", "reply": True})
             found = await comm.read()
@@ -82,6 +82,6 @@ def _address_in(scheduler_file: Any) -> str | None:
             "the scheduler file cannot be read",
             where=str(scheduler_file),
             why=str(error),
-            state=reachability.UNTOUCHED,
+            state=addresses.UNTOUCHED,
             next_step="Name the file that dask scheduler --scheduler-file wrote",
         ) from error

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple, Protocol, cast
 
-from beam_pipelines.engines.settings import Chosen, EngineOptions, EngineSpec
+from beam_pipelines.engines.settings import Chosen, EngineOptions, EngineSpec, Facts, choose_settings, number_of
 from shardkit.conversion.engines import ENGINES
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.progress import Totals
@@ -56,6 +56,19 @@ class Engine(abc.ABC):
             UsageError: If an option is none of the engine, or something that it needs is not there.
         """
         return (), []
+
+    def chosen(self, facts: Facts) -> tuple[Chosen, ...]:
+        """Returns every setting of an engine that has some.
+
+        Raises:
+            UsageError: If an option is none of the engine, or something that it needs is not there.
+        """
+        assert self.spec is not None
+        chosen = choose_settings(self.spec, self.options.runner, self.options, facts)
+        if (missing := self.spec.needs(self.options, facts)) is not None:
+            raise missing
+        number_of(chosen, "stall-minutes")
+        return chosen
 
     @abc.abstractmethod
     def start(self, plan: Plan, num_workers: int, say: Callable[[str], None]) -> Start:

@@ -8,13 +8,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from beam_pipelines.engines.beam_engine import SHARED, STALL, BeamEngine
-from beam_pipelines.engines.settings import EngineOptions, EngineSpec, Facts, Needs, Setting, flag_name, no_value
+from beam_pipelines.engines.beam_engine import BeamEngine
+from beam_pipelines.engines.settings import (
+    SHARED,
+    STALL,
+    EngineOptions,
+    EngineSpec,
+    Facts,
+    Needs,
+    Setting,
+    flag_name,
+    no_value,
+)
 from shardkit.errors import UsageError
 
-FLINK_JAR, SPARK_JAR, PRISM = (
-    "SHARDKIT_FLINK_JOB_SERVER_JAR", "SHARDKIT_SPARK_JOB_SERVER_JAR", "SHARDKIT_PRISM",
-)  # fmt: skip
+FLINK_JAR, PRISM = "SHARDKIT_FLINK_JOB_SERVER_JAR", "SHARDKIT_PRISM"
 
 
 def _workers(facts: Facts) -> str:
@@ -77,14 +85,6 @@ class OneProcess(BeamEngine):
     )  # fmt: skip
 
 
-_OF_A_JOB_SERVER = (
-    Setting("jvm", "an option of the job server's Java", "job_server_jvm_properties", lambda f: "-Xmx2g",
-            "-Xmx2g", "descriptions of a few bytes need no more; Java would take a quarter of the memory"),
-    *_environment("LOOPBACK", "workers in this process need no installation; use EXTERNAL on a cluster"),
-    STALL,
-)  # fmt: skip
-
-
 class Flink(BeamEngine):
     """Apache Flink."""
 
@@ -102,7 +102,10 @@ class Flink(BeamEngine):
                     lambda f: f.environment.get(FLINK_JAR), f"${FLINK_JAR}"),
             Setting("parallelism", "subtasks at the same time", "parallelism", _workers, "--workers",
                     "Flink's own default is one"),
-            *_OF_A_JOB_SERVER,
+            Setting("jvm", "an option of the job server's Java", "job_server_jvm_properties", lambda f: "-Xmx2g",
+                    "-Xmx2g", "descriptions of a few bytes need no more; Java would take a quarter of the memory"),
+            *_environment("LOOPBACK", "workers in this process need no installation; use EXTERNAL on a cluster"),
+            STALL,
         ),
         needs=_needs_file("jar", FLINK_JAR, "job server for Flink", ("flink_job_server_jar", "job_endpoint")),
         examples=(
@@ -114,36 +117,6 @@ class Flink(BeamEngine):
     def starts_workers_here(self, parsed: Mapping[str, Any]) -> bool:
         """Returns whether a Flink inside of the job server runs the job."""
         return str(parsed.get("flink_master")) in ("[local]", "[auto]")
-
-
-class Spark(BeamEngine):
-    """Apache Spark 3."""
-
-    spec = EngineSpec(
-        runner="SparkRunner",
-        title="Apache Spark 3, through Beam's job server",
-        text=(
-            "Beam's job server for Spark, a jar file, is started here and hands the job to the cluster. It needs Java.",
-            SHARED,
-        ),
-        settings=(
-            Setting("master", "address of the cluster, such as spark://10.0.0.5:7077", "spark_master_url",
-                    lambda f: f"local[{f.num_workers}]", "local[--workers]",
-                    "a small Spark inside of the job server, for a first try"),
-            Setting("jar", "Beam's job server for Spark 3", "spark_job_server_jar",
-                    lambda f: f.environment.get(SPARK_JAR), f"${SPARK_JAR}"),
-            *_OF_A_JOB_SERVER,
-        ),
-        needs=_needs_file("jar", SPARK_JAR, "job server for Spark", ("spark_job_server_jar", "job_endpoint")),
-        examples=(
-            "shardkit convert 'raw/*.csv' out/flights --runner spark --engine-option "
-            "jar=beam-runners-spark-3-job-server.jar --engine-option master=spark://10.0.0.5:7077",
-        ),
-    )  # fmt: skip
-
-    def starts_workers_here(self, parsed: Mapping[str, Any]) -> bool:
-        """Returns whether a Spark inside of the job server runs the job."""
-        return str(parsed.get("spark_master_url")).startswith("local")
 
 
 class Prism(BeamEngine):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,14 +13,13 @@ from typing import Any
 import grpc
 from apache_beam.options.pipeline_options import PortableOptions
 
+from beam_pipelines.engines import addresses
+from beam_pipelines.engines.addresses import UNTOUCHED, check_port, no_answer, refuse_storage_options
 from beam_pipelines.engines.beam_options import parsed_options
 from shardkit.errors import StorageError, UsageError
-from shardkit.storage.options import VARIABLE
 
-CONNECT_S = 10.0
 _DOCKER_S = 30.0
 _ADDRESS = re.compile(r"([\w.-]+):(\d+)")
-UNTOUCHED = "Nothing was read or written"
 
 
 def check_reachable(flags: Sequence[str], starts_workers_here: Callable[[Mapping[str, Any]], bool]) -> None:
@@ -49,20 +46,9 @@ def check_reachable(flags: Sequence[str], starts_workers_here: Callable[[Mapping
         _check_docker()
 
 
-def refuse_storage_options() -> None:
-    """Raises `UsageError` if there are options of stores, which workers that others start do not get."""
-    if os.environ.get(VARIABLE):
-        raise UsageError(
-            "--storage-options do not reach workers that others start",
-            why="they stay with this command and what it starts itself",
-            state=UNTOUCHED,
-            next_step="Leave it out, and let the environment or profile of the workers say what the option does",
-        )
-
-
 def _addresses(parsed: PortableOptions, kind: str) -> dict[str, str]:
     is_ours = parsed.job_endpoint in (None, "", "embed")
-    addresses = {} if is_ours else {"job service": str(parsed.job_endpoint)}
+    found = {} if is_ours else {"job service": str(parsed.job_endpoint)}
     if kind == "EXTERNAL":
         pool = parsed.environment_config or parsed.lookup_environment_option("external_service_address")
         if not pool:
@@ -71,8 +57,8 @@ def _addresses(parsed: PortableOptions, kind: str) -> dict[str, str]:
             )
         # A job service elsewhere may see another network.
         if parsed.job_endpoint == "embed":
-            addresses["worker pool"] = str(pool)
-    return addresses
+            found["worker pool"] = str(pool)
+    return found
 
 
 def _check_service(what: str, address: str) -> None:
@@ -83,28 +69,9 @@ def _check_service(what: str, address: str) -> None:
         check_port(what, address, match[1], int(match[2]))
     with grpc.insecure_channel(address) as channel:
         try:
-            grpc.channel_ready_future(channel).result(timeout=CONNECT_S)
+            grpc.channel_ready_future(channel).result(timeout=addresses.CONNECT_S)
         except grpc.FutureTimeoutError as error:
             raise no_answer(what, address, "it does not speak gRPC") from error
-
-
-def check_port(what: str, address: str, host: str, port: int) -> None:
-    """Raises `StorageError` if no program listens there."""
-    try:
-        socket.create_connection((host, port), timeout=CONNECT_S).close()
-    except (OSError, OverflowError) as error:
-        raise no_answer(what, address, getattr(error, "strerror", None) or str(error)) from error
-
-
-def no_answer(what: str, address: str, why: str) -> StorageError:
-    """Returns the error for a service that is not there."""
-    return StorageError(
-        f"there is no {what}",
-        where=address,
-        why=why,
-        state=UNTOUCHED,
-        next_step="Start it, or correct the address",
-    )
 
 
 def _check_process(parsed: PortableOptions) -> None:

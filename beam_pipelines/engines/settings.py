@@ -78,26 +78,45 @@ def no_value(facts: Facts) -> str | None:
     return None
 
 
+_STALL_MINUTES = "10"
+STALL = Setting(
+    "stall-minutes",
+    "give up when no worker has done anything for so long",
+    None,
+    lambda facts: _STALL_MINUTES,
+    _STALL_MINUTES,
+    "a lost worker would else be waited for without end; the longest step without a sign takes a few minutes",
+)
+SHARED = (
+    "Workers find the plan, and leave what they read, in the work folder: --work-dir must name a folder that all of "
+    "them share. The engine itself carries descriptions of a few bytes only, so its memory and its shuffle do not grow "
+    "with the data. Where workers share no disk, --work-dir names a folder in a store, such as s3://bucket/work: then "
+    "the records go through the engine's shuffle, in chunks of 1 MiB."
+)
+
+
 class EngineSpec(NamedTuple):
     """What an engine takes and needs.
 
     Attributes:
-        runner: Name of Beam's runner.
         title: A phrase for lists.
         text: Paragraphs for its page of help.
         settings: Of the engine.
         needs: Returns what is missing here before it can be used, None if nothing.
         examples: Command lines.
         extra: Of shardkit, which installs what the engine imports.
+        runner: Name of Beam's runner; empty where the engine is not Beam's.
+        passed_on: Start of the keys of options that the engine gets as they are; empty where there are none.
     """
 
-    runner: str
     title: str
     text: tuple[str, ...]
     settings: tuple[Setting, ...]
     needs: Needs
     examples: tuple[str, ...]
     extra: str = "beam"
+    runner: str = ""
+    passed_on: str = ""
 
 
 class Chosen(NamedTuple):
@@ -123,7 +142,8 @@ def parse_option(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise UsageError(f"--engine-option {text!r} has no value", next_step="Write it like --engine-option KEY=VALUE")
-    return key.strip().replace("_", "-"), value.strip()
+    # What is passed on is spelled as the engine has it.
+    return key.strip() if "." in key else key.strip().replace("_", "-"), value.strip()
 
 
 def choose_settings(engine: EngineSpec, name: str, options: EngineOptions, facts: Facts) -> tuple[Chosen, ...]:
@@ -134,6 +154,9 @@ def choose_settings(engine: EngineSpec, name: str, options: EngineOptions, facts
     """
     typed: dict[str, str] = {}
     known = {setting.key: setting for setting in engine.settings}
+    if engine.passed_on:
+        keys = dict.fromkeys(key for key, _ in options.values if key.startswith(engine.passed_on))
+        known |= {key: Setting(key, "passed on as it is", None, no_value) for key in keys}
     for key, value in options.values:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
@@ -151,7 +174,7 @@ def choose_settings(engine: EngineSpec, name: str, options: EngineOptions, facts
             )
         typed[key] = value
     return tuple(
-        Chosen(s, typed.get(s.key) or s.default(facts), s.key in typed and bool(typed[s.key])) for s in engine.settings
+        Chosen(s, typed.get(s.key) or s.default(facts), s.key in typed and bool(typed[s.key])) for s in known.values()
     )
 
 

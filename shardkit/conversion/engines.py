@@ -79,8 +79,14 @@ ENGINES: dict[str, EngineFacts] = {
         _FN_API._replace(source="apache/beam#18848: Flink holds all values of a key in memory, as one"),
     ),
     "spark": EngineFacts(
-        "beam_pipelines.engines.portable:Spark",
-        _FN_API._replace(source="Beam's Spark runner holds all values of a key in memory, as one"),
+        "beam_pipelines.engines.spark:Spark",
+        Limit(2**62, "shardkit: a task of Spark streams the records of its key from files"),
+        holds_key=False,
+    ),
+    "ray": EngineFacts(
+        "beam_pipelines.engines.ray:Ray",
+        Limit(2**62, "shardkit: a task of Ray takes the records of its key part by part"),
+        holds_key=False,
     ),
     "prism": EngineFacts(
         "beam_pipelines.engines.portable:Prism", _FN_API, is_one_machine=True, memory_factor=_FN_API_FACTOR

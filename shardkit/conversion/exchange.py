@@ -38,6 +38,9 @@ _FOLDER_PREFIX, _LOCK = "shardkit-worker-", "lock"
 # A folder that was made just now may not be locked yet.
 _YOUNG_S = 60.0
 
+# Those of this process.
+_folders: list[Path] = []
+
 _Item = TypeVar("_Item")
 
 
@@ -249,8 +252,17 @@ def _new_folder() -> str:
     folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
     # Held until the process ends, however it ends.
     fcntl.flock(os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_EX)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if not _folders:
+        atexit.register(remove_worker_folders)
+    _folders.append(folder)
     return str(folder)
+
+
+def remove_worker_folders() -> None:
+    """Removes the folders that `receive_plan` made in this process, for processes that end without `atexit`."""
+    while _folders:
+        shutil.rmtree(_folders.pop(), ignore_errors=True)
+    receive_plan.cache_clear()
 
 
 def _remove_dead(folder: Path) -> None:

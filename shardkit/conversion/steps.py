@@ -6,11 +6,13 @@ Where workers share no disk, each step fetches files from a store and uploads it
 
     ... -> extract -> layout -> cut -> write -> commit
 
-Each step counts its progress, and leaves its error beside the plan.
+`convert_by` is the whole of it, by two verbs of an engine, `each` and `shuffled`. Each step counts its progress, and
+leaves its error beside the plan.
 """
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,6 +45,7 @@ from shardkit.conversion.shards.layout import (
 from shardkit.conversion.shards.shard_file import shard_record_name
 from shardkit.conversion.shards.write import write_shards
 from shardkit.dataset.manifest import ShardInfo
+from shardkit.runtime.process_limits import return_freed_memory
 
 _RUNS_A_PORTION = 32
 
@@ -66,6 +69,9 @@ class Opened(NamedTuple):
 Step = Callable[[Opened, Any], Any]
 Each = Callable[[Step, Sequence[Any]], list[Any]]
 """Calls a step with each of the items, anywhere and in any order, and returns the results in the order of the items."""
+Shuffled = Callable[[Step, Step, Sequence[Any], Sequence[UnitKey]], list[Any]]
+"""Calls a step that yields keys and values with each of the items, and another with each of the keys and an iterable
+of its values; keys without values may be left out. Returns the results of the second step in any order."""
 
 
 def open_plan(plan_path: str, num_threads: int = 1, progress: Callable[[Path], Progress] = Progress) -> Opened:
@@ -83,8 +89,24 @@ def open_plan(plan_path: str, num_threads: int = 1, progress: Callable[[Path], P
     return Opened(plan_path, plan, progress(plan.work_path("progress")), max(1, num_threads))
 
 
-def convert_by(opened: Opened, each: Each) -> None:
-    """Makes the dataset of a plan whose workers share a disk, by an engine's way of calling a step with many items.
+@functools.lru_cache(maxsize=1)
+def _opened_here(plan_path: str) -> Opened:
+    return_freed_memory()
+    return open_plan(plan_path)
+
+
+def call_step(plan_path: str, step: Step, item: Any) -> Any:
+    """Calls a step in a worker process of an engine, which opens the plan once for all steps."""
+    return step(_opened_here(plan_path), item)
+
+
+def convert_by(opened: Opened, each: Each, shuffled: Shuffled | None = None) -> None:
+    """Makes the dataset of a plan by an engine's ways of calling steps.
+
+    Args:
+        opened: The plan.
+        each: Calls a step with many items.
+        shuffled: Groups what a step yields for another one; needed where workers share no disk.
 
     Raises:
         ShardkitError: What a step raised.
@@ -94,10 +116,15 @@ def convert_by(opened: Opened, each: Each) -> None:
         each(first_pass, order)
         mark(opened)
     each(extract, order)
-    units: dict[UnitKey, list[bytes]] = {}
-    for key, packed in segments(opened):
-        units.setdefault(key, []).append(packed)
-    shards = each(write, list(units.items()))
+    if opened.plan.exchange is None:
+        units: dict[UnitKey, list[bytes]] = {}
+        for key, packed in segments(opened):
+            units.setdefault(key, []).append(packed)
+        shards = each(write, list(units.items()))
+    else:
+        assert shuffled is not None
+        items = [encoded for _, encoded in runs(opened)]
+        shards = shuffled(cut, write, items, _unit_keys(opened.plan))
     commit(opened, [shard for part in shards for shard in part])
 
 
@@ -243,6 +270,12 @@ def _pack(plan: Plan, found: list[Segment]) -> bytes:
 def _unpack(plan: Plan, packed: bytes) -> list[Segment]:
     found = msgspec.msgpack.decode(packed, type=list[Segment])
     return [msgspec.structs.replace(s, path=str(plan.work_path(s.path))) for s in found]
+
+
+def _unit_keys(plan: Plan) -> list[UnitKey]:
+    """Returns the keys of all units of shards, once they are laid out."""
+    found = [(split_position(plan, split.name), len(write_units(split))) for split in load_layout(plan).splits]
+    return [(position, number) for position, num_units in found for number in range(num_units)]
 
 
 def _split_layout(plan: Plan, position: int) -> SplitLayout:

@@ -15,8 +15,10 @@ from packaging.version import InvalidVersion, Version
 PACKAGE = "shardkit"
 # The use of each extra; the extras for the tests of shardkit are left out.
 EXTRAS = {
-    "beam": "--runner beam, prism, portable, flink, spark",
+    "beam": "--runner beam, prism, portable, flink",
     "dask": "--runner dask",
+    "spark": "--runner spark",
+    "ray": "--runner ray",
     "dataflow": "--runner dataflow",
     "train": "shardkit train, evaluate, predict, export; tf.data",
     "s3": "s3:// addresses",

@@ -98,7 +98,7 @@ def test_dataflow_cannot_write_to_a_folder_of_this_machine(capsys, size):
     assert "out of the reach" not in out
 
 
-@pytest.mark.parametrize("engine", ["dask", "flink", "spark", "portable"])
+@pytest.mark.parametrize("engine", ["dask", "flink", "spark", "ray", "portable"])
 def test_a_work_folder_in_a_store_sends_the_records_through_the_shuffle(capsys, engine):
     asked = ("--input-size", "10GB", "--runner", engine, "--store", "s3", "--workers", "4", "--worker-memory", "16GiB")
     for work_dir in ((), ("--work-dir", "/mnt/shared/work")):

@@ -40,6 +40,7 @@ def test_every_extra_that_a_user_may_want_is_shown():
         "test",
         "bench",
         "dev",
+        "dev-engines",
         "dev-frameworks",
         "dev-fuzz",
     }

@@ -13,8 +13,8 @@ CHECK = os.environ.get("CHECK_SKIPS", "")
 ALLOWED = {
     "needs a CUDA device": "no GPU is there",
     "needs a machine without CUDA devices": "a GPU is there",
-    "names no program of": "job servers of Flink, Spark and Prism are downloads of their own",
-    "needs Java": "the job servers need it",
+    "names no program of": "Flink's job server and Prism are downloads of their own",
+    "needs Java": "the job server needs it",
     "it makes each bucket that is named": "that server refuses no bucket",
     "everything may be read": "root may read any file",
     "root has no setpriv": "it belongs to util-linux",

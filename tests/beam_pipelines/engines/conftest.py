@@ -5,6 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.support.engines import conversions
+from tests.support.engines.native import Slowed
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +20,24 @@ def clean(tmp_path_factory, inputs):
     result = conversions.convert(inputs, destination)
     assert result.returncode == 0, result.stderr
     return conversions.shards_of(destination)
+
+
+@pytest.fixture
+def slowed(tmp_path):
+    """A function of the user that is slow until it may run."""
+    (tmp_path / "map").mkdir()
+    return Slowed(tmp_path / "map")
+
+
+@pytest.fixture(scope="session")
+def shouted(tmp_path_factory, inputs):
+    """The shards that the local engine makes of the inputs by that function; its file has a part in their names."""
+    folder = tmp_path_factory.mktemp("shouted")
+    slowed = Slowed(folder)
+    slowed.run()
+    result = conversions.convert(inputs, folder / "out", *slowed.option)
+    assert result.returncode == 0, result.stderr
+    return list(conversions.shards_of(folder / "out").values())
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipelines.engines.engine import class_of, engine_for
-from beam_pipelines.engines.portable import FLINK_JAR, PRISM, SPARK_JAR
+from beam_pipelines.engines.portable import FLINK_JAR, PRISM
 from beam_pipelines.engines.settings import EngineOptions, Facts, beam_flags, choose_settings, parse_option, value_of
 from shardkit.cli.convert import command
 from shardkit.cli.shell.engine_options import engine_rows, split_flags
@@ -27,6 +27,7 @@ from shardkit.errors import StorageError, UsageError
 pytestmark = pytest.mark.full
 
 ENGINES = {name: class_of(name).spec for name, facts in ALL.items() if facts.has_options}
+BEAM = {name: spec for name, spec in ENGINES.items() if spec.runner}
 FACTS = Facts(num_workers=3, num_input_splits=40, environment={})
 
 
@@ -82,9 +83,7 @@ def test_flink_gets_suitable_settings():
     assert (far["flink_master"], far["environment_type"]) == ("10.0.0.5:8081", "EXTERNAL")
 
 
-def test_spark_and_prism_get_suitable_settings():
-    spark = as_beam_sees("spark", facts=FACTS._replace(environment={SPARK_JAR: "/jars/spark.jar"}))
-    assert (spark["spark_master_url"], spark["spark_job_server_jar"]) == ("local[3]", "/jars/spark.jar")
+def test_prism_gets_suitable_settings():
     assert as_beam_sees("prism", values=(("program", "/opt/prism"),))["prism_location"] == "/opt/prism"
 
 
@@ -118,7 +117,7 @@ def test_a_flag_that_beam_refuses_ends_with_its_words_before_anything_is_read():
     assert "usage:" not in found.output
 
 
-@pytest.mark.parametrize("runner", [name for name in ENGINES if name != "dask"])
+@pytest.mark.parametrize("runner", [name for name in BEAM if name != "dask"])
 def test_a_flag_that_beam_does_not_know_is_named(runner):
     notes = check_typed(runner, ["--paralelism=3", "--parallelism=2", "--own", "value"])
     assert [note.split(";")[0] for note in notes] == [
@@ -146,13 +145,11 @@ def test_what_is_no_program_of_prism_is_refused_before_anything_is_read(tmp_path
         ("portable", "environment-type=WRONG", "Choose one of LOOPBACK, EXTERNAL, DOCKER, PROCESS"),
         ("portable", "environment-type=EXTERNAL", "environment-config=HOST:PORT"),
         ("prism", "stall-minutes=nan", "no positive number"),
-        ("spark", "stall-minutes=0", "no job server"),
     ],
 )
 def test_options_unknown_to_an_engine_are_refused_before_reading(tmp_path, monkeypatch, runner, option, words):
     (tmp_path / "prism").touch(0o755)
     monkeypatch.setenv(PRISM, str(tmp_path / "prism"))
-    monkeypatch.delenv(SPARK_JAR, raising=False)
     typed = [str(tmp_path / "gone.csv"), str(tmp_path / "out"), "--runner", runner, "--engine-option", option]
     found = CliRunner().invoke(command, typed)
     assert isinstance(found.exception, UsageError), found.output
@@ -205,7 +202,7 @@ def test_a_missing_scheduler_of_dask_is_reported_at_once(form):
 
 
 def test_what_listens_there_and_is_something_else_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("beam_pipelines.engines.reachability.CONNECT_S", 0.5)
+    monkeypatch.setattr("beam_pipelines.engines.addresses.CONNECT_S", 0.5)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -264,11 +261,10 @@ def test_docker_on_other_machines_is_not_looked_for_here(tmp_path, monkeypatch):
     jar = tmp_path / "job-server.jar"
     with zipfile.ZipFile(jar, "w"):
         pass
-    for runner, master in (("flink", "10.0.0.5:8081"), ("spark", "spark://10.0.0.5:7077")):
-        values = (("jar", str(jar)), ("environment-type", "DOCKER"))
-        assert check_engine(EngineOptions(runner=runner, values=(*values, ("master", master)))) == ()
-        with pytest.raises(UsageError, match="no program docker"):
-            check_engine(EngineOptions(runner=runner, values=values))
+    values = (("jar", str(jar)), ("environment-type", "DOCKER"))
+    assert check_engine(EngineOptions(runner="flink", values=(*values, ("master", "10.0.0.5:8081")))) == ()
+    with pytest.raises(UsageError, match="no program docker"):
+        check_engine(EngineOptions(runner="flink", values=values))
 
 
 def test_flags_of_beam_say_where_somebody_has_to_listen():
@@ -299,7 +295,7 @@ def test_an_option_without_a_value_is_refused():
             parse_option(text)
 
 
-@pytest.mark.parametrize(("runner", "variable"), [("flink", FLINK_JAR), ("spark", SPARK_JAR), ("prism", PRISM)])
+@pytest.mark.parametrize(("runner", "variable"), [("flink", FLINK_JAR), ("prism", PRISM)])
 def test_what_is_missing_is_named_and_not_downloaded(runner, variable, tmp_path):
     engine, options = ENGINES[runner], EngineOptions(runner=runner)
     error = engine.needs(options, FACTS)
@@ -315,11 +311,9 @@ def test_what_is_missing_is_named_and_not_downloaded(runner, variable, tmp_path)
 
 def test_a_job_server_that_is_no_jar_file_is_named(tmp_path):
     (tmp_path / "x.jar").write_text("x")
-    for runner in ("flink", "spark"):
-        options = EngineOptions(runner=runner, values=(("jar", str(tmp_path / "x.jar")),))
-        error = ENGINES[runner].needs(options, FACTS)
-        assert error is not None
-        assert "x.jar is no job server for" in str(error)
+    error = ENGINES["flink"].needs(EngineOptions(runner="flink", values=(("jar", str(tmp_path / "x.jar")),)), FACTS)
+    assert error is not None
+    assert "x.jar is no job server for" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Flink, Spark and Prism themselves, each on a cluster of its own on this machine, where their programs are at hand.
+"""Flink and Prism themselves, each on a cluster of its own on this machine, where their programs are at hand.
 
-`SHARDKIT_FLINK_JOB_SERVER_JAR` and `SHARDKIT_SPARK_JOB_SERVER_JAR` name Beam's job servers (jar files; they need Java),
-`SHARDKIT_PRISM` the program of Prism.
+`SHARDKIT_FLINK_JOB_SERVER_JAR` names Beam's job server (a jar file; it needs Java), `SHARDKIT_PRISM` the program of
+Prism.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from beam_pipelines.engines.portable import FLINK_JAR, PRISM, SPARK_JAR
+from beam_pipelines.engines.portable import FLINK_JAR, PRISM
 from tests.support.engines.conversions import convert, shards_of
 
 pytestmark = pytest.mark.slow
 
-PROGRAMS = {"flink": FLINK_JAR, "spark": SPARK_JAR, "prism": PRISM}
+PROGRAMS = {"flink": FLINK_JAR, "prism": PRISM}
 
 
 def flags_of(runner, program):
@@ -42,4 +42,4 @@ def test_it_gives_the_bytes_of_the_local_engine(tmp_path, inputs, clean, runner)
 
 def test_a_name_tells_the_version_of_flink():
     assert flags_of("flink", "/x/beam-runners-flink-1.20-job-server-2.77.0.jar") == ("--", "--flink_version=1.20")
-    assert flags_of("spark", "/x/beam-runners-spark-3-job-server-2.77.0.jar") == ()
+    assert flags_of("prism", "/x/prism") == ()

@@ -1,0 +1,121 @@
+"""Spark and Ray on clusters that somebody started: their own processes die, and the command says so in time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from shardkit.dataset.open import list_versions
+from tests.support.engines.conversions import SETTINGS, convert, shards_of, start, wait_for
+from tests.support.engines.native import end, ray_cluster, spark_cluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.full]
+
+# Executors ask for little, and their driver is on this machine.
+SPARK = ("conf.spark.executor.memory=512m", "conf.spark.driver.host=127.0.0.1", "conf.spark.executor.cores=1")
+
+
+@pytest.fixture(scope="module")
+def cluster_of_spark(tmp_path_factory):
+    pytest.importorskip("pyspark")
+    if shutil.which("java") is None:
+        pytest.skip("Spark finds no program java")
+    with spark_cluster(tmp_path_factory.mktemp("spark")) as cluster:
+        yield cluster
+
+
+def options_of(words):
+    return [part for word in words for part in ("--engine-option", word)]
+
+
+def executors(worker):
+    """Returns the processes that do work for the worker of a cluster: those of Java."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [p for p in worker.children() if p.name() == "java"]
+    return []
+
+
+def test_an_executor_that_dies_is_replaced_by_spark(tmp_path, inputs, shouted, slowed, cluster_of_spark):
+    address, _, worker = cluster_of_spark
+    process = start(
+        inputs, tmp_path / "out", *slowed.option, "--runner", "spark", *options_of((f"master={address}", *SPARK))
+    )
+    wait_for(process, lambda: any(tmp_path.glob("out/work/*/extract/*.msgpack")))
+    executors(worker)[0].kill()
+    slowed.run()
+    _, stderr = process.communicate(timeout=240)
+    assert process.returncode == 0, stderr
+    assert list(shards_of(tmp_path / "out").values()) == shouted
+    assert executors(worker) == []
+
+
+def test_a_program_that_is_submitted_to_spark_is_a_command_as_ever(tmp_path, inputs, clean, cluster_of_spark):
+    import shardkit.__main__ as program
+
+    submit = shutil.which("spark-submit", path=os.path.dirname(sys.executable))
+    own = ("--master", cluster_of_spark[0], "--conf", "spark.executor.memory=512m")
+    command = [submit, *own, program.__file__, "convert", inputs, tmp_path / "out", *SETTINGS, "--runner", "spark"]
+    result = subprocess.run(
+        [*map(str, command)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+    )
+    assert result.returncode == 0, result.stderr
+    assert shards_of(tmp_path / "out") == clean
+
+
+def test_a_master_that_is_lost_with_all_of_its_workers_ends_the_command(tmp_path, inputs, slowed, cluster_of_spark):
+    address, master, worker = cluster_of_spark
+    asked = options_of((f"master={address}", *SPARK, "stall-minutes=1"))
+    process = start(inputs, tmp_path / "out", *slowed.option, "--runner", "spark", *asked)
+    wait_for(process, lambda: any(tmp_path.glob("out/work/*/extract/*.msgpack")))
+    for lost in (master, worker):
+        end(lost)
+    _, stderr = process.communicate(timeout=240)
+    assert process.returncode == 5, stderr
+    assert "Nothing was committed" in stderr
+    assert "Traceback" not in stderr
+    assert list_versions(str(tmp_path / "out")) == []
+    gone = convert(inputs, tmp_path / "other", "--runner", "spark", *asked)
+    assert gone.returncode == 5
+    assert "there is no master of Spark" in gone.stderr
+
+
+@pytest.fixture
+def cluster_of_ray():
+    pytest.importorskip("ray")
+    with ray_cluster() as cluster:
+        yield cluster
+
+
+def test_a_node_of_ray_that_dies_changes_no_byte(tmp_path, inputs, shouted, slowed, cluster_of_ray):
+    address, _, second = cluster_of_ray
+    process = start(inputs, tmp_path / "out", *slowed.option, "--runner", "ray", *options_of((f"address={address}",)))
+    wait_for(process, lambda: any(tmp_path.glob("out/work/*/extract/*.msgpack")))
+    end(second)
+    slowed.run()
+    _, stderr = process.communicate(timeout=240)
+    assert process.returncode == 0, stderr
+    assert list(shards_of(tmp_path / "out").values()) == shouted
+
+
+def test_a_head_of_ray_that_is_lost_ends_the_command(tmp_path, inputs, slowed, cluster_of_ray):
+    address, head, second = cluster_of_ray
+    process = start(inputs, tmp_path / "out", *slowed.option, "--runner", "ray", *options_of((f"address={address}",)))
+    wait_for(process, lambda: any(tmp_path.glob("out/work/*/extract/*.msgpack")))
+    for lost in (head, second):
+        end(lost)
+    _, stderr = process.communicate(timeout=240)
+    assert process.returncode == 5, stderr
+    assert "Nothing was committed" in stderr
+    assert "Traceback" not in stderr
+    assert list_versions(str(tmp_path / "out")) == []
