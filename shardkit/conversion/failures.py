@@ -67,7 +67,9 @@ def read_failure(plan: Plan) -> Failure | None:
 
 
 def _parts_of(error: Exception, work_dir: str | Path) -> dict[str, str | None] | None:
-    if isinstance(error, OSError) and (error.errno in (errno.ENOSPC, errno.EDQUOT) or _is_of_work(error, work_dir)):
+    if isinstance(error, OSError) and (
+        error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or _is_of_work(error, work_dir)
+    ):
         try:
             with storage.translate_os_errors(work_dir):
                 raise error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,6 +50,15 @@ def _raise_write_error(error: OSError, path: str) -> NoReturn:
             where=where,
             why=f"{format_size(free or 0)} free there",
             next_step="Free some space or choose another place, then run the same command again",
+        ) from error
+    if error.errno == errno.EFBIG:
+        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        of_process = f"ulimit -f allows {format_size(limit)} a file"
+        raise OutOfSpaceError(
+            "a file is too large",
+            where=where,
+            why="its file system takes no larger ones" if limit == resource.RLIM_INFINITY else of_process,
+            next_step="Raise that limit or choose another place, then run the same command again",
         ) from error
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
         raise UsageError(

@@ -171,6 +171,7 @@ def test_names_in_a_folder(root):
     [
         (errno.ENOSPC, OutOfSpaceError, ["no space left", "free there", "run the same command again"]),
         (errno.EDQUOT, OutOfSpaceError, ["no space left"]),
+        (errno.EFBIG, OutOfSpaceError, ["a file is too large", "its file system takes no larger ones"]),
         (errno.EACCES, UsageError, ["cannot write there", "permission denied"]),
         (errno.EROFS, UsageError, ["read-only file system"]),
         (errno.ENAMETOOLONG, UsageError, ["file name too long"]),
