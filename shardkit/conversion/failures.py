@@ -24,6 +24,7 @@ from shardkit.storage import files as storage
 # For workers that share no disk: the next try may mend an error of a store, which must not hide a lasting error.
 PASSING_FILE = "passing-failure.json"
 FAILURE_FILES = (FAILURE_FILE, PASSING_FILE)
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +68,7 @@ def read_failure(plan: Plan) -> Failure | None:
 
 
 def _parts_of(error: Exception, work_dir: str | Path) -> dict[str, str | None] | None:
-    if isinstance(error, OSError) and (
-        error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or _is_of_work(error, work_dir)
-    ):
+    if isinstance(error, OSError) and (error.errno in _FULL or _is_of_work(error, work_dir)):
         try:
             with storage.translate_os_errors(work_dir):
                 raise error
