@@ -38,6 +38,14 @@ _FOREIGN = (
     (b"ARROW1", "an Arrow file"),
     (b"FEA1", "a Feather file"),
     (b"\x89HDF", "an HDF5 file"),
+    (b"MATLAB 7.3 MAT-file", "an HDF5 file of MATLAB"),
+    (b"MATLAB 5.0 MAT-file", "a MATLAB file"),
+    (b"X\n\0\0\0", "an object of R"),
+    (b"RDX2\n", "a workspace of R"),
+    (b"RDX3\n", "a workspace of R"),
+    (b"<stata_dta>", "a Stata file"),
+    (b"$FL2", "an SPSS file"),
+    (bytes(12) + b"\xc2\xea\x81\x60", "a SAS file"),
     (b"\x93NUMPY", "a NumPy array"),
     (b"\xd0\xcf\x11\xe0", "an old Office document"),
     (b"SQLite format 3\0", "an SQLite database"),
@@ -67,13 +75,20 @@ _BOXES = {
 _NUMBER = rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _LIBSVM = re.compile(_NUMBER + rb"(?:," + _NUMBER + rb")*(?:\s+qid:\d+)?(?:\s+\d+:" + _NUMBER + rb")+\s*(?:#.*)?")
 _LIBSVM_INDEX = re.compile(rb"\s(\d+):")
+_STATA = re.compile(rb"[\x69-\x73][\x01\x02]\x01\x00(?!\x00\x00)")
+_ZIPS = (
+    (re.compile(rb"PK\x03\x04.{26}mimetypeapplication/vnd\.oasis\.opendocument", re.DOTALL), "an OpenDocument file"),
+    (re.compile(rb"PK\x03\x04.{4}\x00\x00.{20}[^/\0]*/?data\.pkl", re.DOTALL), "a file of PyTorch"),
+)
 # The version of the protocol, and an operation that begins a common object.
 _PICKLE = re.compile(rb"\x80[\x02\x03][\]})(cX.K]|\x80[\x04\x05][\x95]")
 _IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}) | _PNM_SUFFIXES
 _JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
 _MANIFEST_NAME = re.compile(r"(?:^|/)manifests/\d{8}(?:\.json|(?:-[0-9a-f]{16})?\.shards\.parquet)$|\.tfrecord\.idx$")
 _DOCUMENT_SUFFIXES = frozenset({"", ".md", ".txt", ".rst"})
-_DOCUMENT_STEMS = frozenset({"README", "LICENSE", "LICENCE", "NOTICE", "COPYING", "COPYRIGHT", "CHANGELOG"})
+_DOCUMENT_STEMS = frozenset({"README", "LICENSE", "LICENCE", "CHANGELOG"})
+# A table may be called so as well.
+_TEXT_STEMS = frozenset({"NOTICE", "COPYING", "COPYRIGHT"})
 _NOTICE_ENDINGS = ("_LICENSE", "_LICENCE", "-LICENSE", "-LICENCE")
 _BOM = b"\xef\xbb\xbf"
 
@@ -119,15 +134,20 @@ def is_document_name(name: str) -> bool:
     if suffix in (".md", ".rst", ".names"):
         return True
     stem = PurePosixPath(name).name.partition(".")[0].upper()
-    return suffix in _DOCUMENT_SUFFIXES and (stem in _DOCUMENT_STEMS or stem.endswith("_README"))
+    is_text_stem = stem in _TEXT_STEMS or stem.endswith(("_README", "_DESCRIPTION"))
+    return stem in _DOCUMENT_STEMS or (suffix in _DOCUMENT_SUFFIXES and is_text_stem)
 
 
 def foreign_format(head: bytes) -> str | None:
     """Returns the format of a file, in words, if shardkit does not read it; None otherwise."""
     if head.startswith(b"PK\x03\x04") and any(name in head for name in (b"[Content_Types].xml", b"xl/", b"docProps/")):
         return "an Excel or Office document"
+    if (packed := next((words for start, words in _ZIPS if start.match(head)), None)) is not None:
+        return packed
     if _PICKLE.match(head):
         return "a pickle of Python"
+    if _STATA.match(head):
+        return "a Stata file"
     if _SVG.match(head):
         return "an SVG image"
     known = next((words for magic, words in _FOREIGN if head.startswith(magic)), None)

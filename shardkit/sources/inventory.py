@@ -91,6 +91,12 @@ def passed_over(files: Sequence[RawFile], recognized: Mapping[str, Recognized]) 
     return [file for file in named_so if _is_no_data(file.name, recognized.get(file.name), data)]
 
 
+def documents_beside(files: Sequence[RawFile]) -> tuple[RawFile, ...]:
+    """Returns the files that accompany data by their names alone; none where all files are called so."""
+    named_so = tuple(file for file in files if file_types.is_document_name(file.name))
+    return named_so if len(named_so) < len(files) else ()
+
+
 def other_kinds(format: str, files: Sequence[RawFile], recognized: Mapping[str, Recognized]) -> list[RawFile]:
     """Returns the files that `--format` passes over: those that are called like none of the format.
 

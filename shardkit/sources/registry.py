@@ -19,12 +19,14 @@ from shardkit.sources.class_folders import are_class_documents
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.exploded import exploded
 from shardkit.sources.files.streams import read_head
+from shardkit.sources.foreign_files import way_to_read
 from shardkit.sources.formats import FORMATS, LABEL_TABLE_OPTIONS, Format, format_named
 from shardkit.sources.inventory import (
     Kind,
     Recognized,
     check_is_among,
     count_kinds,
+    documents_beside,
     formats_that_are_read,
     is_companion_file,
     other_kinds,
@@ -139,11 +141,11 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     if options.format is None:
         asked = [name for name in _ASK_FOR_CSV if options.labels is None or name not in LABEL_TABLE_OPTIONS]
         if any(getattr(options, name) != getattr(_DEFAULTS, name) for name in asked):
-            return Choice(source_for("csv"))
+            return Choice(source_for("csv"), passed_over=documents_beside(files))
         if options.records is not None:
-            return Choice(source_for("json"))
+            return Choice(source_for("json"), passed_over=documents_beside(files))
         if options.text_record != "line":
-            return Choice(source_for("text"))
+            return Choice(source_for("text"), passed_over=documents_beside(files))
     filled = [f for f in files if f.num_bytes]
     if not filled and options.format is None:
         raise NoRowsError(why="all input files are empty")
@@ -325,8 +327,9 @@ def _unread(file: RawFile, kind: str) -> UsageError:
     lines = ", or read its lines with --format text" if kind.endswith(" text") else ""
     target = "PNG or JPEG" if is_image else "WAV or FLAC" if is_audio else "CSV, JSON Lines or Parquet"
     first = "Unpack the archive around it" if file.member and "archive" in kind else f"Convert it to {target} first"
+    way = None if file.member else way_to_read(kind, file.path)
     return UsageError(
         f"the file is {kind}, which is not read",
         where=place(file),
-        next_step=f"{first}, or leave it out with --exclude GLOB{lines}. Read are {formats_that_are_read()}",
+        next_step=f"{way or first}, or leave it out with --exclude GLOB{lines}. Read are {formats_that_are_read()}",
     )

@@ -94,3 +94,10 @@ def test_checksums_of_files_are_passed_over(tmp_path):
         write(tmp_path, name, "one line\n")
     chosen = choose(list_inputs([str(tmp_path)]).files, SourceOptions())
     assert {file.name for file in chosen.passed_over} == {"corpus.txt.md5", "SHA256SUMS", "more.sha1"}
+
+
+@pytest.mark.parametrize("name", ["readme", "Readme.html", "README.json", "License.csv", "CHANGELOG", "changelog.rtf"])
+@pytest.mark.parametrize("options", [{}, {"no_header": True}, {"delimiter": "\t"}])
+def test_documents_beside_data_are_no_data_whatever_is_asked(tmp_path, name, options):
+    files = {"messages": b"ham\thello there\nspam\tyou won\n" * 3, name: b'{"about": "the\tdata, and more"}\n'}
+    assert chosen(tmp_path, files, **options) == ("csv", [name])

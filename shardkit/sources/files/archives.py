@@ -19,7 +19,7 @@ import msgspec
 
 from shardkit.encoding.byte_stream import ByteStream
 from shardkit.errors import BadInputError, DamagedFileError, UnsafeInputError
-from shardkit.file_types import COMPRESSED_PATTERN, compression_of, has_image_suffix
+from shardkit.file_types import COMPRESSED_PATTERN, compression_of, foreign_format, has_image_suffix
 from shardkit.messages import printable, shown
 from shardkit.sources.base import ArchiveMember, RawFile, SourceOptions, place
 from shardkit.sources.file_globs import without_excluded
@@ -89,7 +89,9 @@ def expand_archive(file: RawFile, head: bytes, options: SourceOptions) -> Member
     """
     suffix = _suffix_of(file.name).lower()
     if file.compression is None and (head.startswith(_ZIP_STARTS) or suffix == ".zip"):
-        return None if _OTHER_ZIPS.fullmatch(suffix) else _zip_members(file, head.startswith(_ZIP_STARTS), options)
+        if _OTHER_ZIPS.fullmatch(suffix) or foreign_format(head) == "a file of PyTorch":
+            return None
+        return _zip_members(file, head.startswith(_ZIP_STARTS), options)
     head = head if file.compression is None else _decompressed_head(file)
     if not is_tar(head, file.name) or options.format == "webdataset":
         return None

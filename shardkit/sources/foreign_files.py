@@ -1,0 +1,52 @@
+"""Ways to read files of other tools: a command for each kind, which makes a file of it that shardkit reads."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from shardkit.messages import printable
+
+_TABLE = "import pandas; pandas.DataFrame(pandas.CALL(SOURCE)).to_parquet(TARGET)"
+_ARRAYS = "import MODULE, numpy; numpy.savez(TARGET, **{k: VALUE for k, v in CALL(SOURCE).items() if TEST})"
+_HDF5 = (".npz", _ARRAYS, {"MODULE": "h5py", "CALL": "h5py.File", "VALUE": "v[()]", "TEST": 'hasattr(v, "shape")'})
+_TRUSTED = " and you trust it, as it may run any code"
+# By the words for the kind: the extension of the file that the command writes, the command, and what it holds.
+_WAYS = {
+    "an Excel or Office document": (".parquet", _TABLE, {"CALL": "read_excel"}),
+    "an old Office document": (".parquet", _TABLE, {"CALL": "read_excel"}),
+    "an OpenDocument file": (".parquet", _TABLE, {"CALL": "read_excel"}),
+    "a Stata file": (".parquet", _TABLE, {"CALL": "read_stata"}),
+    "an SPSS file": (".parquet", _TABLE, {"CALL": "read_spss"}),
+    "a SAS file": (".parquet", _TABLE, {"CALL": "read_sas"}),
+    "a pickle of Python": (".parquet", _TABLE, {"CALL": "read_pickle"}),
+    "an HDF5 file": _HDF5,
+    "an HDF5 file of MATLAB": _HDF5,
+    "a MATLAB file": (
+        ".npz", _ARRAYS, {"MODULE": "scipy.io", "CALL": "scipy.io.loadmat", "VALUE": "v", "TEST": 'k[0] != "_"'}
+    ),
+    "a file of PyTorch": (
+        ".npz", _ARRAYS, {"MODULE": "torch", "CALL": "torch.load", "VALUE": "v.numpy()", "TEST": 'hasattr(v, "numpy")'}
+    ),
+    "an object of R": (".parquet", "arrow::write_parquet(readRDS(SOURCE), TARGET)", {}),
+}  # fmt: skip
+
+
+def way_to_read(kind: str, path: str) -> str | None:
+    """Returns what makes a file of another tool readable, for a message; None if there is no usual way.
+
+    Args:
+        kind: What the file is, as `file_types.foreign_format` words it.
+        path: Of the file.
+    """
+    if kind not in _WAYS:
+        return None
+    suffix, command, words = _WAYS[kind]
+    source = printable(path)
+    target = f"{source.rpartition('/')[2]}{suffix}"
+    for word, text in {**words, "SOURCE": json.dumps(source), "TARGET": json.dumps(target)}.items():
+        command = command.replace(word, text)
+    program = "Rscript -e" if kind == "an object of R" else "python -c"
+    held = "arrays" if suffix == ".npz" else "a table"
+    trusted = _TRUSTED if "pickle" in kind else ""
+    return f"If it holds {held}{trusted}, run  {program} {shlex.quote(command)}  and convert {shlex.quote(target)}"

@@ -1,0 +1,106 @@
+"""Files of other tools are named as what they are, with a command that makes a readable file of them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pickle
+import re
+import subprocess
+import zipfile
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+import torch
+
+from shardkit.errors import UsageError
+from shardkit.sources import list_inputs
+from shardkit.sources.base import SourceOptions
+from shardkit.sources.registry import choose
+
+TABLE = pd.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"]})
+
+
+def zipped(name, content):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def hdf5():
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        file["x"] = np.arange(3)
+    return buffer.getvalue()
+
+
+def matlab():
+    buffer = io.BytesIO()
+    scipy.io.savemat(buffer, {"x": np.arange(3)})
+    return buffer.getvalue()
+
+
+def tensors():
+    buffer = io.BytesIO()
+    torch.save({"x": torch.arange(3)}, buffer)
+    return buffer.getvalue()
+
+
+def stata(version):
+    buffer = io.BytesIO()
+    TABLE.to_stata(buffer, version=version)
+    return buffer.getvalue()
+
+
+MADE = {
+    "a.h5": (hdf5, "an HDF5 file"),
+    "a.mat": (matlab, "a MATLAB file"),
+    "a.pt": (tensors, "a file of PyTorch"),
+    "model.bin": (tensors, "a file of PyTorch"),
+    "a.pkl": (lambda: pickle.dumps(TABLE), "a pickle of Python"),
+    "a.dta": (lambda: stata(118), "a Stata file"),
+    "old.dta": (lambda: stata(114), "a Stata file"),
+}
+NAMED = {
+    "a.xlsx": (zipped("[Content_Types].xml", "<Types/>"), "an Excel or Office document", "read_excel"),
+    "a.ods": (
+        zipped("mimetype", "application/vnd.oasis.opendocument.spreadsheet"),
+        "an OpenDocument file",
+        "read_excel",
+    ),
+    "a.rds": (gzip.compress(b"X\n\0\0\0\3\0\4\1\2" + bytes(40)), "an object of R", "readRDS"),
+    "a.RData": (gzip.compress(b"RDX3\nX\n\0\0\0\3" + bytes(40)), "a workspace of R", "Parquet first"),
+}
+
+
+def refusal(folder):
+    with pytest.raises(UsageError) as caught:
+        choose(list_inputs([str(folder)]).files, SourceOptions())
+    return caught.value
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", MADE)
+def test_the_command_makes_a_readable_file(tmp_path, name):
+    make, kind = MADE[name]
+    (tmp_path / name).write_bytes(make())
+    error = refusal(tmp_path)
+    assert kind in error.what
+    command = re.search("run  (.*)  and convert ", error.next_step)[1]
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    made = next(path for path in tmp_path.iterdir() if path.name.startswith(f"{name}."))
+    assert choose(list_inputs([str(made)]).files, SourceOptions()).source.format in ("numpy", "parquet")
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_file_is_named_alone_and_beside_a_table(tmp_path, name):
+    content, kind, way = NAMED[name]
+    (tmp_path / name).write_bytes(content)
+    error = refusal(tmp_path)
+    assert kind in error.what and way in error.next_step
+    (tmp_path / "b.csv").write_text("a,b\n1,2\n")
+    assert kind[:9] in "".join(refusal(tmp_path).table)
