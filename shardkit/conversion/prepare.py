@@ -199,6 +199,7 @@ def _inspected(
     asked = InspectOptions(
         allow_empty=options.allow_empty,
         has_split_options=bool(options.splits or options.split_column or options.group_by),
+        has_source_column=options.transforms.source_column is not None,
         leave_out=None if base is None else functools.partial(leave_out_known, base=base),
         declared=declared_types(schema, options.transforms.cast),
     )

@@ -116,6 +116,38 @@ def check_all_tell_splits(files: Sequence[RawFile]) -> None:
     )
 
 
+def check_one_dataset(files: Sequence[RawFile], *, are_documents: bool) -> None:
+    """Checks that no two folders beside each other hold a whole dataset each: files of the same two splits or more.
+
+    Folders `key=value` are parts of one dataset. So are classes, which hold several texts of a split each.
+
+    Args:
+        files: Tables or texts.
+        are_documents: Whether the folders may be classes of texts.
+
+    Raises:
+        UsageError: If they do.
+    """
+    splits: dict[str, dict[str, int]] = {}
+    for file in files:
+        found = split_in_name(file.name)
+        if file.shard is None and found is not None and found.level:
+            folder = "/".join(file.name.split("/")[: found.level])
+            counts = splits.setdefault(folder, {})
+            counts[found.split] = counts.get(found.split, 0) + 1
+    whole = {folder: counts for folder, counts in splits.items() if len(counts) > 1 and "=" not in folder}
+    is_one = are_documents and any(number > 1 for counts in whole.values() for number in counts.values())
+    if len(whole) < 2 or is_one:
+        return
+    first = sorted(whole)[0]
+    raise UsageError(
+        f"{format_count(len(whole))} folders hold the files of {' and '.join(in_order(whole[first]))} each",
+        why=f"{', '.join(map(printable, sorted(whole)[:_LISTED]))} may be datasets by themselves",
+        next_step=f"Convert one alone with --include {shlex.quote(printable(f'{first}/*'))}, or take them as one "
+        "dataset with --source-column file, a column that tells their rows apart",
+    )
+
+
 def _with_parents(folder: str) -> list[str]:
     parts = folder.split("/")
     return ["/".join(parts[:level]) for level in range(len(parts) + 1)]

@@ -10,7 +10,7 @@ from shardkit.errors import UsageError
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.class_folders import classes_of
 from shardkit.sources.media.image_source import ImageSource
-from shardkit.sources.split_names import folders_below_split, splits_in_names
+from shardkit.sources.split_names import check_one_dataset, folders_below_split, splits_in_names
 from shardkit.sources.split_words import split_in_name
 
 PLAIN, SPLIT_NAMES = SourceOptions(), SourceOptions(has_split_names=True)
@@ -98,3 +98,32 @@ def test_the_innermost_folder_that_all_have_is_the_class(names, expected):
 def test_files_without_a_class_folder_among_others_are_refused():
     with pytest.raises(UsageError, match="in no class folder"):
         classes(("1.jpg", "dog/2.jpg"))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("CoLA/train.tsv", "CoLA/dev.tsv", "SST-2/train.tsv", "SST-2/dev.tsv"),
+        ("glue/CoLA/train/1.csv", "glue/CoLA/dev/1.csv", "glue/SST-2/train/1.csv", "glue/SST-2/dev/1.csv"),
+        ("a/train.csv", "a/test.csv", "b/train.csv", "b/test.csv", "c/train.csv"),
+    ],
+)
+def test_folders_of_whole_datasets_are_refused(names):
+    with pytest.raises(UsageError) as caught:
+        check_one_dataset(files(*names), are_documents=False)
+    folder = "glue/CoLA" if names[0].startswith("glue") else names[0][: names[0].index("/")]
+    assert f"--include '{folder}/*'" in caught.value.next_step
+    assert "--source-column" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("names", "are_documents"),
+    [
+        (("train/a.csv", "train/b.csv", "test/a.csv", "test/b.csv"), False),
+        (("year=1/train.csv", "year=1/test.csv", "year=2/train.csv", "year=2/test.csv"), False),
+        (("a/train.csv", "a/test.csv", "b/other.csv"), False),
+        (("pos/train_1.txt", "pos/train_2.txt", "pos/test_1.txt", "neg/train_1.txt", "neg/test_1.txt"), True),
+    ],
+)
+def test_parts_and_classes_are_one_dataset(names, are_documents):
+    check_one_dataset(files(*names), are_documents=are_documents)

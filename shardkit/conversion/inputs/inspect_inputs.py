@@ -37,7 +37,7 @@ from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
 from shardkit.sources.naming_tables import check_not_numbered, naming_notes, tables_that_name
 from shardkit.sources.registry import Choice, choose
-from shardkit.sources.split_names import check_all_tell_splits, list_notes, splits_in_names
+from shardkit.sources.split_names import check_all_tell_splits, check_one_dataset, list_notes, splits_in_names
 from shardkit.storage import files as storage
 from shardkit.units import format_count
 
@@ -81,12 +81,14 @@ class InspectOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         allow_empty: Whether there may be no rows.
         has_split_options: Whether options say what the splits are; otherwise the names of all files do, or of none.
+        has_source_column: Whether rows tell the file that they are from.
         leave_out: Takes files out of the listing that a dataset has, which the others are appended to; None takes none.
         declared: Columns and types that a user declares, for files whose types do not go together.
     """
 
     allow_empty: bool
     has_split_options: bool = False
+    has_source_column: bool = False
     leave_out: Callable[[Listing], Listing] | None = None
     declared: tuple[tuple[str, str], ...] = ()
 
@@ -168,6 +170,8 @@ def _inspect_listing(
         passed = {file.name for file in choice.passed_over}
         listed = tuple(file for file in listed if file.name not in passed)
     if not is_appended:
+        if not (asked.has_split_options or asked.has_source_column or format_named(source.format).has_row_files):
+            check_one_dataset(listed, are_documents=source.format == "text" and not options.no_labels)
         has_split_names = _tell_splits(listed, options, is_checked=not asked.has_split_options)
         options = msgspec.structs.replace(options, has_split_names=has_split_names)
     options = msgspec.structs.replace(options, format=source.format)

@@ -130,13 +130,15 @@ def have_header(found: Sequence[FirstRows]) -> bool:
     Raises:
         UsageError: If nothing decides it, or some files have a header line and others have none.
     """
-    readings = {read.kind: (rows.file, read.why) for rows in reversed(found) for read in [read_header(*rows[1:])]}
+    read = [(rows, read_header(*rows[1:])) for rows in found]
+    readings = {reading.kind: (rows.file, reading.why) for rows, reading in reversed(read)}
     if "names" in readings and "values" in readings:
         (file, why), (other, why_not) = readings["names"], readings["values"]
         raise UsageError(
             f"{printable(file.name)} has a header line, and {printable(other.name)} has none",
             why=f"{why}; {why_not}",
-            next_step=f"Convert them one by one: {_EITHER}",
+            next_step=f"Convert those with a header line alone by --header{_without(read, 'values')}, and the others by "
+            f"--no-header{_without(read, 'names')}",
         )
     is_common = len(found) > 1 and len({rows.cells for rows in found}) == 1
     if len(readings) == 1 and "undecided" in readings and not is_common:
@@ -147,6 +149,10 @@ def have_header(found: Sequence[FirstRows]) -> bool:
         step = f"Say which: {_EITHER}{comment}{lines}"
         raise UsageError("the first line may be names or values", where=place(file), why=why, next_step=step)
     return "values" not in readings
+
+
+def _without(read: Sequence[tuple[FirstRows, HeaderReading]], kind: str) -> str:
+    return "".join(f" --exclude {shlex.quote(printable(rows.file.name))}" for rows, one in read if one.kind == kind)
 
 
 def header_notes(file: RawFile, columns: Sequence[str], rows: FirstRows | None) -> Iterator[str]:
