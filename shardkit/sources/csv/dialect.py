@@ -12,9 +12,9 @@ import msgspec
 from shardkit.errors import DamagedFileError, UsageError
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
+from shardkit.sources.csv.titles import check_no_title
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.text.quoting import (
-    DELIMITERS,
     SNIFF_BYTES,
     QuotedRecords,
     num_decimals,
@@ -22,13 +22,10 @@ from shardkit.sources.text.quoting import (
     sniff_delimiter,
 )
 from shardkit.sources.text_heads import BOM, check_is_text
-from shardkit.units import KiB, MiB, format_number, format_size
+from shardkit.units import MiB, format_size
 
 _HEADER_BYTES = MiB
 _HINT = re.compile(rb"(?P<quote>\x22?)sep=(?P<delimiter>[\x09\x20-\x7e])(?P=quote)(?:\r\n|\n|\r)[\r\n]*", re.IGNORECASE)
-_TITLE_BYTES = 16 * KiB
-_MAX_TITLES, _MIN_RECORDS = 20, 3
-_COMMENT_MARKS = re.compile(r"[#|%!;*]{0,8}")
 _SAME_HEADER = (
     "Add --union-by-name, which makes missing values null, leave columns unread with --drop-columns, leave files out "
     "with --exclude GLOB, or convert them one by one"
@@ -132,7 +129,7 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
     first_line = 1 + rule.count_lines(head[start : start + blank])
     unnamed: tuple[str, ...] = ()
     if not options.columns:
-        check_no_title(text, is_whole, rule, place(file), first_line)
+        check_no_title(text, is_whole, rule, place(file), first_line, is_sure=options.delimiter is not None)
     header, columns = b"", options.columns
     if columns is None:
         header = text[: int(rule.ends(text)[0])]
@@ -151,32 +148,6 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
     )
 
 
-def check_no_title(text: bytes, is_whole: bool, rule: QuotedRecords, where: str, first_line: int) -> None:
-    """Checks that the first lines are part of the table: some of one field stand above records of several otherwise.
-
-    Raises:
-        UsageError: If they are not.
-    """
-    sample = text[:_TITLE_BYTES]
-    sample = sample if is_whole and len(sample) == len(text) else sample[: rule.last_end(sample)]
-    if (rule.widths(sample)[:1] > 1).any():
-        # The first line has several fields; commas in the texts of a TSV are no delimiters.
-        return
-    for delimiter in (rule.delimiter, *DELIMITERS):
-        records = rule._replace(delimiter=delimiter).records(sample)
-        widths = records.widths
-        num_titles = int((widths > 1).argmax()) if len(widths) else 0
-        table = widths[num_titles:]
-        if not num_titles or num_titles > _MAX_TITLES or len(table) < _MIN_RECORDS or (table != table[0]).any():
-            continue
-        titles = text[: int(records.starts[num_titles])]
-        raise UsageError(
-            f"a table of {table[0]} fields stands below {format_number(num_titles, 'line')} of one field",
-            where=where,
-            next_step=_without_titles(titles, first_line - 1 + rule.count_lines(titles)),
-        )
-
-
 def quoted_rows_notes(file: RawFile, dialect: Dialect) -> tuple[str, ...]:
     """Returns a note on the first record whose quotes hold lines that would be records by themselves."""
     text = read_head(file, SNIFF_BYTES)[dialect.data_start :]
@@ -192,15 +163,6 @@ def quoted_rows_notes(file: RawFile, dialect: Dialect) -> tuple[str, ...]:
                 f"{len(dialect.columns)} fields; --quote none reads a row a line",
             )
     return ()
-
-
-def _without_titles(titles: bytes, number: int) -> str:
-    # In VCF `##` begins remarks, and `#` the header.
-    lines = [line.decode("latin-1") for line in titles.splitlines() if line]
-    mark = min((found[0] for line in lines if (found := _COMMENT_MARKS.match(line))), key=len, default="")
-    if mark and all(line.startswith(mark) for line in lines):
-        return f"Leave these lines out with --comment '{mark}'"
-    return f"Leave the lines before the table out with --skip-lines {number}, which skips as many in each file"
 
 
 def check_columns(columns: tuple[str, ...], where: str, next_step: str) -> None:

@@ -137,8 +137,8 @@ def have_header(found: Sequence[FirstRows]) -> bool:
         raise UsageError(
             f"{printable(file.name)} has a header line, and {printable(other.name)} has none",
             why=f"{why}; {why_not}",
-            next_step=f"Convert those with a header line alone by --header{_without(read, 'values')}, and the others by "
-            f"--no-header{_without(read, 'names')}",
+            next_step=f"Convert those with a header line alone by --header{_without(read, 'values')}, and the others "
+            f"by --no-header{_without(read, 'names')}",
         )
     is_common = len(found) > 1 and len({rows.cells for rows in found}) == 1
     if len(readings) == 1 and "undecided" in readings and not is_common:
@@ -149,6 +149,38 @@ def have_header(found: Sequence[FirstRows]) -> bool:
         step = f"Say which: {_EITHER}{comment}{lines}"
         raise UsageError("the first line may be names or values", where=place(file), why=why, next_step=step)
     return "values" not in readings
+
+
+def check_no_second_header(rows: FirstRows) -> None:
+    """Checks that the line below the header is a row: where all values of a column but its first are numbers, dates or
+    the like, that line may hold names, or units, unless a value of it is of the kind of its column.
+
+    Raises:
+        UsageError: If it is none.
+    """
+    word = None
+    for column in rows.below:
+        first, rest = (column[0].as_py() or "").strip() if len(column) else "", column[1:].drop_null()
+        kind = _kind_of(rest) if len(rest) >= _MIN_COUNT else None
+        if kind is None or _share(rest, _KINDS[kind]) < 1:
+            continue
+        is_word = _NAME.fullmatch(first) and first not in USUAL_NULLS and first.lower() not in _NO_VALUES
+        if not is_word or _is_of_a_kind(first):
+            return
+        word = word or first
+    if word is None:
+        return
+    if (mark := _COMMENT.match(rows.cells[0])) is not None:
+        ways = f"--comment {shlex.quote(mark[0])} takes it as the names"
+    else:
+        names = shlex.quote(printable(",".join(cell.strip() for cell in rows.cells)))
+        ways = f"--skip-lines 1 takes it as the names, --skip-lines 2 --columns {names} leaves it out"
+    raise UsageError(
+        "the second line may be names, units or a row",
+        where=place(rows.file),
+        why=f"{shown(word)} stands above values of another kind in it",
+        next_step=f"Say which: {ways}, --header takes it as a row",
+    )
 
 
 def _without(read: Sequence[tuple[FirstRows, HeaderReading]], kind: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -36,10 +37,11 @@ from shardkit.sources.csv.dialect import (
     read_dialect,
     read_first_line,
 )
-from shardkit.sources.csv.header import FirstRows, have_header, header_notes, made_names
+from shardkit.sources.csv.header import FirstRows, check_no_second_header, have_header, header_notes, made_names
 from shardkit.sources.csv.heads import find_odd_values, read_csv_head, read_evidence
 from shardkit.sources.csv.leading_zeros import untyped_notes
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser
+from shardkit.sources.csv.titles import TitleError
 from shardkit.sources.files.many_files import attempt, map_files, undamaged
 from shardkit.sources.files.streams import guard_unchanged
 from shardkit.sources.text.line_numbers import LineNumbers
@@ -75,10 +77,14 @@ class CsvSource(SourceSettings):
         if options.columns is not None or options.has_header:
             return options
         options = self._with_format(options)
+        _check_titles([f for f in files if f.num_bytes], options)
         filled = sample_files([f for f in files if f.num_bytes], _FIRST_LINES)
         lines = undamaged(map_files(lambda file: attempt(_read_first_rows, file, options), filled), options)
         found = [rows for rows in lines if rows is not None]
-        if not found or (not options.no_header and have_header(found)):
+        if not found:
+            return options
+        if not options.no_header and have_header(found):
+            check_no_second_header(found[0])
             return options
         other = next((rows for rows in found if len(rows.cells) != len(found[0].cells)), None)
         if other is not None:
@@ -249,6 +255,34 @@ class CsvSource(SourceSettings):
 
     def _with_format(self, options: SourceOptions) -> SourceOptions:
         return msgspec.structs.replace(options, format=self.format)
+
+
+def _check_titles(files: Sequence[RawFile], options: SourceOptions) -> None:
+    """Checks that no line above a table stands in some of the files alone, as no option passes over these.
+
+    Raises:
+        UsageError: If one does.
+    """
+    found = [(file, _title_error(file, options)) for file in sample_files(files, _FIRST_LINES)]
+    titled = [(file, error) for file, error in found if error is not None and error.skip]
+    if titled and len(titled) < len(found):
+        file, error = titled[0]
+        raise UsageError(
+            error.what,
+            where=place(file),
+            why=f"{printable(next(file.name for file, error in found if error is None))} has no such lines",
+            next_step=f"Convert it alone with --include {shlex.quote(printable(file.name))} {error.skip}",
+        )
+
+
+def _title_error(file: RawFile, options: SourceOptions) -> TitleError | None:
+    try:
+        attempt(read_dialect, file, options)
+    except TitleError as error:
+        return error
+    except UsageError:
+        pass
+    return None
 
 
 def _read_first_rows(file: RawFile, options: SourceOptions) -> FirstRows | None:
