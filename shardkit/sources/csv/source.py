@@ -48,6 +48,7 @@ from shardkit.sources.text.line_numbers import LineNumbers
 from shardkit.sources.text.quoting import QuotedRecords
 from shardkit.sources.text.rejected_records import BatchMaker
 from shardkit.sources.text.splits import read_blocks, split_file
+from shardkit.sources.text.table_signs import check_no_padded_columns
 from shardkit.sources.text.together import read_small_texts, rows_of
 from shardkit.sources.text.type_inference import (
     column_notes,
@@ -83,6 +84,8 @@ class CsvSource(SourceSettings):
         found = [rows for rows in lines if rows is not None]
         if not found:
             return options
+        if options.delimiter is None:
+            check_no_padded_columns(found[0].file, [column[:_FIRST_LINES].to_pylist() for column in found[0].below])
         if not options.no_header and have_header(found):
             check_no_second_header(found[0])
             return options

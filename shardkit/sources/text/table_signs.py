@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shardkit.errors import UsageError
-from shardkit.messages import printable
+from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.columns.sampling import HEAD_BYTES
 from shardkit.sources.files.streams import read_head
@@ -23,8 +24,13 @@ _MIN_LINES = 3
 _MIN_COLUMNS = 3
 _MIN_SHORT_LINES = 10
 _SHORT = 8
+_MAX_WIDTH = 4096
 _NUMBER_SHARE = 0.8
+_BLANKS = 'read_csv({}, sep=r"\\s+", '
 _MILLISECONDS = re.compile(rb"(\d:\d\d:\d\d),(\d{3}\b)")
+_WORD = re.compile(rb'"(?:[^"]|"")*"(?=\s|$)|\S+')
+# Numbers between several blanks, in one field of a table.
+_PADDED = re.compile(r"\s*[-+.\d?]+(?:\s{2,}[-+.\d?]+){2,}\s*")
 _NUMBER = re.compile(rb"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 
@@ -35,11 +41,15 @@ class BlankColumns(NamedTuple):
         num_columns: How many words each line has.
         num_numeric: In how many of these columns nearly all are numbers.
         is_single: Whether one blank stands between two words, and none before the first.
+        has_quotes: Whether words are in quotes, which may hold blanks.
+        names: Those of a first line that names one column fewer, as R writes it; else none.
     """
 
     num_columns: int
     num_numeric: int
     is_single: bool
+    has_quotes: bool = False
+    names: tuple[str, ...] = ()
 
     @property
     def is_table(self) -> bool:
@@ -98,16 +108,37 @@ def has_colon_pairs(head: bytes) -> bool:
 def columns_between_blanks(head: bytes) -> BlankColumns | None:
     """Returns the columns of a text whose lines all have the same number of words, one column of numbers at least."""
     lines = [line for line in _sample(_whole_lines(head)) if line.strip()]
-    rows = [line.split() for line in lines]
-    width = len(rows[0]) if rows else 0
-    if len(rows) < _MIN_LINES or width < _MIN_COLUMNS or any(len(row) != width for row in rows):
+    rows = [[word.strip(b'"') for word in _WORD.findall(line)] for line in lines]
+    width = len(rows[-1]) if rows else 0
+    lacks_name = bool(rows) and len(rows[0]) == width - 1
+    if len(rows) < _MIN_LINES or width < _MIN_COLUMNS or any(len(row) != width for row in rows[lacks_name:]):
         return None
     num_numeric = _num_numeric(rows)
-    return BlankColumns(width, num_numeric, _are_single(lines)) if num_numeric else None
+    names = [word.decode(errors="replace") for word in rows[0]] if lacks_name else []
+    has_quotes = any(b'"' in line for line in lines)
+    return BlankColumns(width, num_numeric, _are_single(lines), has_quotes, tuple(names)) if num_numeric else None
+
+
+def has_fixed_widths(head: bytes) -> bool:
+    """Whether blanks stand at the same places of all lines, two or more in a row, and half of the columns or more
+    between them are numbers, as in files of fixed widths."""
+    lines = [line.expandtabs().rstrip() for line in _sample(_whole_lines(head)) if line.strip()]
+    width = max(map(len, lines), default=0)
+    if (
+        len(lines) < _MIN_SHORT_LINES
+        or width > _MAX_WIDTH
+        or sum(b"  " in line.strip() for line in lines) < len(lines) / 2
+    ):
+        return False
+    are_blank = np.all([np.frombuffer(line.ljust(width), np.uint8) == ord(" ") for line in lines], axis=0)
+    edges = np.flatnonzero(np.diff(np.concatenate([[True], are_blank, [True]])))
+    columns = [[line[start:stop].strip() for line in lines] for start, stop in edges.reshape(-1, 2).tolist()]
+    rows = list(zip(*columns, strict=True))
+    return len(columns) > 1 and 2 * _num_numeric(rows) >= len(columns)
 
 
 def _are_single(lines: Sequence[bytes]) -> bool:
-    return all(b" ".join(line.split()) == line.rstrip() for line in lines)
+    return all(b" ".join(_WORD.findall(line)) == line.rstrip() for line in lines)
 
 
 def _num_numeric(rows: Sequence[Sequence[bytes]]) -> int:
@@ -128,6 +159,26 @@ def _sample(lines: bytes) -> list[bytes]:
     return lines.splitlines()[:_SAMPLED_LINES]
 
 
+def check_no_padded_columns(file: RawFile, fields: Sequence[Sequence[str | None]]) -> None:
+    """Checks that no field of a table holds several numbers between blanks, as where a tab stands before the last one.
+
+    Args:
+        file: The table.
+        fields: Of the first rows, by column.
+
+    Raises:
+        UsageError: If one does in all rows.
+    """
+    for values in fields:
+        if len(values) >= _MIN_LINES and all(value is not None and _PADDED.fullmatch(value) for value in values):
+            raise UsageError(
+                "the text looks like a table with blanks between its columns",
+                where=place(file),
+                why=f"a field of it is {shown(str(values[0]))}",
+                next_step=f"{_rewritten(file, _BLANKS)}; --delimiter tab takes the fields between tabs as they are",
+            )
+
+
 def check_no_odd_columns(file: RawFile) -> None:
     """Checks that a text is no table whose columns stand between blanks, most of them numbers, or between `::`.
 
@@ -136,17 +187,34 @@ def check_no_odd_columns(file: RawFile) -> None:
     """
     head = read_head(file, HEAD_BYTES)
     found = columns_between_blanks(head)
-    example = shlex.quote(printable(file.name.rpartition("/")[2]))
+    example = shlex.quote(printable(file.path))
+    what = "the text looks like a table with blanks between its columns"
     if has_colon_pairs(head):
-        what, pattern, target = "the text looks like a table with :: between its columns", r"s/::/\t/g", "table.tsv"
+        what = "the text looks like a table with :: between its columns"
         why = "all of its first lines have the same number of them"
+        columns = f"to have the columns, run  sed -E 's/::/\\t/g' {example} >table.tsv"
     elif found is not None and found.is_table:
-        what, target = "the text looks like a table with blanks between its columns", "table.csv"
-        pattern = r"s/^ +| +$//g; s/[ \t]+/,/g"
         why = f"each of its first lines has {found.num_columns} words, {found.num_numeric} of them numbers"
+        if found.names:
+            why = f"each of its lines but the first has {found.num_columns} words"
+        columns = f"to have the columns, run  sed -E 's/^ +| +$//g; s/[ \\t]+/,/g' {example} >table.csv"
+        if found.is_single:
+            names = f" --skip-lines 1 --columns {shlex.quote(','.join(['row', *found.names]))}" if found.names else ""
+            columns = f"--delimiter ' '{names} reads the columns"
+        elif found.has_quotes:
+            columns = _rewritten(file, _BLANKS)
+    elif has_fixed_widths(head):
+        why, columns = "blanks stand at the same places of all lines", _rewritten(file, "read_fwf({}, ")
     else:
         return
-    is_single = target == "table.csv" and found is not None and found.is_single
-    rewrite = f"to have the columns, run  sed -E '{pattern}' {example} >{target}"
-    columns = "--delimiter ' ' reads the columns" if is_single else rewrite
     raise UsageError(what, where=place(file), why=why, next_step=f"--format text reads its lines; {columns}")
+
+
+def _rewritten(file: RawFile, call: str) -> str:
+    """Returns the command that writes a text as CSV, as it stands: its values stay text, its first line a row."""
+    call = call.format(json.dumps(printable(file.path)))
+    script = (
+        f"import pandas; pandas.{call}header=None, dtype=str, keep_default_na=False)"
+        '.to_csv("table.csv", index=False, header=False)'
+    )
+    return f"to have the columns, run  python -c {shlex.quote(script)}  and convert table.csv"
