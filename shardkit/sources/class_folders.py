@@ -29,7 +29,8 @@ _MANY_OTHERS = 10
 _MASKS = re.compile(r"(?:^|[^a-z])masks?(?:$|[^a-z])", re.IGNORECASE)
 _ARCHIVE_SUFFIX = re.compile(f"\\.(?:zip|tar(?:{COMPRESSED_PATTERN})?|tgz|tbz2?|txz)$", re.IGNORECASE)
 _CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos"})
-_DOCUMENT_SUFFIXES = frozenset({"", ".txt"})
+# The hash of a mail may stand where others have an extension.
+_DOCUMENT_SUFFIX = re.compile(r"(?:\.(?:txt|[0-9]+|[0-9a-f]{8,}))?", re.IGNORECASE)
 
 
 def find_class_level(files: tuple[RawFile, ...], options: SourceOptions) -> int:
@@ -338,7 +339,7 @@ def are_class_documents(files: Sequence[RawFile]) -> bool:
         UsageError: If a few files lie beside such texts, or alone in their folder.
     """
     data = [file for file in files if file.num_bytes and not is_companion_file(file.name)]
-    texts = [file for file in data if suffix_of(file.name) in _DOCUMENT_SUFFIXES and _class_name(file) is not None]
+    texts = [f for f in data if _DOCUMENT_SUFFIX.fullmatch(suffix_of(f.name)) and _class_name(f) is not None]
     is_large = any(file.num_bytes > _MAX_DOCUMENT_BYTES for file in texts)
     if is_large or len(texts) < max(_MIN_DOCUMENTS, _MIN_SHARE * len(data)):
         return False
@@ -346,19 +347,38 @@ def are_class_documents(files: Sequence[RawFile]) -> bool:
     # A folder that holds class folders is none itself, such as train of train/pos, train/neg and train/urls_pos.txt.
     around = {"/".join(parts[:level]) for parts in (f.split("/") for f in by_folder) for level in range(len(parts))}
     texts = [f for f in texts if by_folder[f.name.rpartition("/")[0]] > 1 and f.name.rpartition("/")[0] not in around]
+    numbered = [file for file in texts if re.search("[0-9]", file.name.rpartition("/")[2])]
+    if len(numbered) >= _MIN_SHARE * len(texts):
+        # Such as the list of commands that made the folders.
+        texts = numbered
     if len(set(map(_class_name, texts))) < 2 or len(texts) < _MIN_SHARE * len(data):
         return False
     if len(texts) < len(data):
         kept = {file.name for file in texts}
         others = [printable(file.name) for file in data if file.name not in kept]
         few = len(others) <= _MANY_OTHERS
+        one_split = folders_of_one_split(texts)
+        more = f", and what is no class but lies in one split alone with {one_split}" if one_split else ""
         excluded = " ".join(f"--exclude {shlex.quote(name)}" for name in others) if few else "--exclude GLOB"
         raise UsageError(
             "files lie beside class folders of texts",
             why=f"{format_count(len(others))} of {format_count(len(data))}: {', '.join(others[:_LISTED_FOLDERS])}",
-            next_step=f"Leave these out with {excluded}, or add --no-labels to read the lines of all files",
+            next_step=f"Leave these out with {excluded}{more}, or add --no-labels to read the lines of all files",
         )
     return True
+
+
+def folders_of_one_split(files: Sequence[RawFile]) -> str:
+    """Returns the options that leave out folders which one of the splits alone has, such as `unsup` of `train`.
+
+    Empty if there is none, or if splits have no folder in common.
+    """
+    found: dict[str, set[str]] = {}
+    for file in files:
+        found.setdefault(split_of(file) or "", set()).add(str(_class_name(file)))
+    shared = set.intersection(*found.values())
+    globs = [f"--exclude {shlex.quote(f'*{name}/*')}" for names in found.values() for name in sorted(names - shared)]
+    return printable(" ".join(globs)) if shared and len(globs) <= _LISTED_FOLDERS else ""
 
 
 def _class_name(file: RawFile) -> str | None:

@@ -191,9 +191,9 @@ def _row_format(one: Recognized) -> str | None:
 
 
 def _hold_class_documents(files: list[RawFile], recognized: dict[str, Recognized], options: SourceOptions) -> bool:
-    # A short text may look like a table.
-    are_texts = all(recognized[file.name].format in ("text", "csv", "tsv") for file in files)
-    return are_texts and not options.no_labels and are_class_documents(files)
+    # A short text may look like a table. A few other files are refused.
+    texts = [file for file in files if recognized[file.name].format in ("text", "csv", "tsv")]
+    return len(texts) >= 0.9 * len(files) and not options.no_labels and are_class_documents(files)
 
 
 def _check_no_tables(files: list[RawFile]) -> None:

@@ -36,6 +36,7 @@ from shardkit.sources.class_folders import (
     classes_of,
     describe_classes,
     find_class_level,
+    folders_of_one_split,
 )
 from shardkit.sources.columns.row_casting import cast_rows
 from shardkit.sources.columns.sampling import HEAD_BYTES, sample_files
@@ -111,7 +112,11 @@ class TextSource(SourceSettings):
         first = next((f for f in files if f.num_bytes), None)
         if options.has_text_classes:
             classes = describe_classes(files, options)
-            return (f"texts in class folders, a row a file: {classes}; --no-labels reads lines instead",)
+            one_split = folders_of_one_split(files)
+            return (
+                f"texts in class folders, a row a file: {classes}; --no-labels reads lines instead",
+                *([f"a class lies in one split alone; if it is none, add {one_split}"] if one_split else []),
+            )
         if first is None or options.text_record == "file":
             return ()
         head = read_head(first, HEAD_BYTES)

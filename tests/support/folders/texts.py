@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -37,6 +38,8 @@ def _reviews(folder: Path, number: int = 4) -> list[Row]:
 
 def _reviews_as_downloaded(folder: Path) -> list[Row]:
     rows = _reviews(folder, 30)
+    for index in range(10):
+        write(folder / "train" / "unsup" / f"{index}_0.txt", f"A review, nobody knows {index}")
     for split in ("train", "test"):
         for label in ("pos", "neg"):
             write(folder / split / f"urls_{label}.txt", "http://www.imdb.com/title/tt0453418/usercomments\n" * 4)
@@ -45,6 +48,34 @@ def _reviews_as_downloaded(folder: Path) -> list[Row]:
     write(folder / "imdbEr.txt", "0.0490972013402\n0.201363575849\n")
     write(folder / "README", "Large Movie Review Dataset v1.0\n")
     return rows
+
+
+def _mails(folder: Path) -> list[Row]:
+    rows = []
+    for label, count in (("easy_ham", 12), ("spam", 8)):
+        for index in range(count):
+            text = f"From: a@b.c\nSubject: {index}\n\nA {label}, caf\u00e9\n"
+            name = f"{index:05}.{hashlib.md5(f'{label}{index}'.encode(), usedforsecurity=False).hexdigest()}"
+            write(folder / label / name, text.encode("latin-1"))
+            rows.append(("train", text.encode(), label))
+        write(folder / label / "cmds", "mv 1 00001\n" * count)
+    return rows
+
+
+def _corpora(folder: Path) -> list[Row]:
+    rows = []
+    for corpus in ("amazon", "yelp"):
+        for split in ("train", "test"):
+            rows += _lines(folder, f"{corpus}/{split}.txt", [f"{corpus} says {split} {i}" for i in range(6)], split)
+    return [row for row in rows if row[1].startswith("yelp")]
+
+
+_ACL_IMDB = (
+    *("--exclude imdb.vocab", "--exclude imdbEr.txt", "--exclude test/labeledBow.feat", "--exclude test/urls_neg.txt"),
+    *("--exclude test/urls_pos.txt", "--exclude train/labeledBow.feat", "--exclude train/urls_neg.txt"),
+    "--exclude train/urls_pos.txt",
+)
+_CMDS = ("--exclude easy_ham/cmds", "--exclude spam/cmds")
 
 
 def _newsgroups(folder: Path) -> list[Row]:
@@ -80,21 +111,21 @@ TEXTS = (
     ),
     Case("train, valid and test .txt", _language_model, key="text"),
     Case("aclImdb", _reviews, key="text"),
-    Case("aclImdb as downloaded", _reviews_as_downloaded, refusal=("libsvm", "--format text")),
-    Case(
-        "aclImdb as downloaded, texts",
-        _reviews_as_downloaded,
-        ("--format", "text"),
-        refusal=("--exclude imdb.vocab", "--exclude imdbEr.txt", "--exclude test/urls_neg.txt"),
-    ),
+    Case("aclImdb as downloaded", _reviews_as_downloaded, refusal=(*_ACL_IMDB, "--exclude '*unsup/*'")),
     Case(
         "aclImdb as downloaded, what is advised",
         _reviews_as_downloaded,
-        (
-            *("--format", "text", "--exclude", "imdb.vocab", "--exclude", "imdbEr.txt"),
-            *(f"--exclude={split}/urls_{label}.txt" for split in ("train", "test") for label in ("neg", "pos")),
-        ),
+        tuple(word for option in (*_ACL_IMDB, "--exclude *unsup/*") for word in option.split()),
         key="text",
     ),
+    Case("SpamAssassin", _mails, refusal=(*_CMDS,)),
+    Case(
+        "SpamAssassin, what is advised",
+        _mails,
+        tuple(word for option in (*_CMDS, "--encoding latin-1") for word in option.split()),
+        key="text",
+    ),
+    Case("texts of two corpora", _corpora, refusal=("--include 'amazon/*'", "--source-column file")),
+    Case("texts of two corpora, one of them", _corpora, ("--include", "yelp/*"), key="text"),
     Case("20 newsgroups", _newsgroups, key="text"),
 )
