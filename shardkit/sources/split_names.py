@@ -7,7 +7,7 @@ between characters that are no letters, at any level.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -80,10 +80,14 @@ def in_order(splits: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(splits, key=_rank))
 
 
-def check_all_tell_splits(files: Sequence[RawFile]) -> None:
+def check_all_tell_splits(files: Sequence[RawFile], needs_union: Callable[[tuple[RawFile, ...]], bool]) -> None:
     """Checks that no file is of no split where folders or files are called by nothing but the words of two or more.
 
     Where at least half of the files tell two or more, other letters may be in their names, as in `qa_train.jsonl`.
+
+    Args:
+        files: All of them.
+        needs_union: Whether some files are read with `--union-by-name` alone, because their columns differ.
 
     Raises:
         UsageError: If one is: whether it belongs to one of them, or all are one split, nothing tells.
@@ -105,15 +109,26 @@ def check_all_tell_splits(files: Sequence[RawFile]) -> None:
     # The outermost folder without files that tell.
     folders = {next(f for f in (*_with_parents(folder)[1:], folder) if f not in parents) for folder in others}
     globs = [f"{folder}/*" for folder in sorted(folders)] + [file.name for file in beside]
-    excluded = " ".join(f"--exclude {shlex.quote(glob)}" for glob in globs[:_LISTED])
+    kept = tuple(file for file in files if split_of(file) is not None)
+    chosen = _options("--exclude", globs)
+    if len(kept) <= _LISTED < len(globs) and not any("/" in file.name for file in kept):
+        chosen = _options("--include", [file.name for file in kept])
+    if needs_union(kept):
+        first = min(kept, key=lambda file: _rank(split_of(file) or ""))
+        chosen += " --union-by-name, which makes columns null that a file lacks, or take one split alone with "
+        chosen += _options("--include", [first.name])
     number = f"{format_number(len(silent), 'file')} of {format_count(len(files))}"
     raise UsageError(
         "some files belong to splits by their names, and others to none",
         why=f"{', '.join(map(printable, called[:_LISTED]))} name splits; {number} tell none, such as "
         f"{printable(silent[0].name)}",
-        next_step=f"Leave these out with {printable(excluded)}, give every split a --split NAME=GLOB, or add "
+        next_step=f"Leave these out with {printable(chosen)}, give every split a --split NAME=GLOB, or add "
         "--split train=1 to take all files as one split",
     )
+
+
+def _options(option: str, globs: Sequence[str]) -> str:
+    return " ".join(f"{option} {shlex.quote(glob)}" for glob in globs)
 
 
 def check_one_dataset(files: Sequence[RawFile], *, are_documents: bool) -> None:

@@ -16,10 +16,10 @@ import msgspec
 import xxhash
 
 from shardkit._version import __version__
+from shardkit.conversion.inputs.damaged_files import problem_of, without_damaged
 from shardkit.conversion.inputs.option_checks import check_source_options
 from shardkit.conversion.inputs.schema_file import Schema, declared_type
 from shardkit.conversion.plan import DamagedFile, Plan, write_whole
-from shardkit.conversion.rows.bad_rows import MAX_SAMPLES
 from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import BadInputError, DifferentSchemasError, NoRowsError, UsageError
 from shardkit.features import Features, make_feature
@@ -39,7 +39,6 @@ from shardkit.sources.naming_tables import check_not_numbered, naming_notes, tab
 from shardkit.sources.registry import Choice, choose
 from shardkit.sources.split_names import check_all_tell_splits, check_one_dataset, list_notes, splits_in_names
 from shardkit.storage import files as storage
-from shardkit.units import format_count
 
 if TYPE_CHECKING:
     from shardkit.sources.media.labels import Beside
@@ -170,9 +169,7 @@ def _inspect_listing(
         passed = {file.name for file in choice.passed_over}
         listed = tuple(file for file in listed if file.name not in passed)
     if not is_appended:
-        if not (asked.has_split_options or asked.has_source_column or format_named(source.format).has_row_files):
-            check_one_dataset(listed, are_documents=source.format == "text" and not options.no_labels)
-        has_split_names = _tell_splits(listed, options, is_checked=not asked.has_split_options)
+        has_split_names = _tell_splits(source, listed, options, asked)
         options = msgspec.structs.replace(options, has_split_names=has_split_names)
     options = msgspec.structs.replace(options, format=source.format)
     check_source_options(options)
@@ -235,7 +232,7 @@ def _read(
         # Files that are a row each are looked at one by one anyway.
         if not options.tolerates_bad_rows or (isinstance(error, UsageError) and has_row_files):
             raise
-        sound, damaged = _without_damaged(source, files, options, error)
+        sound, damaged = without_damaged(source, files, options, error)
         if not damaged:
             raise
         return _Contents(options, sound, damaged, naming, *_read_plan(source, sound, options))
@@ -301,13 +298,25 @@ def _read_plan(
     return source.infer(files, options), source.notes(files, options), tuple(source.split(files, options))
 
 
-def _tell_splits(files: tuple[RawFile, ...], options: SourceOptions, *, is_checked: bool) -> bool:
-    if is_checked:
-        if options.format == "text" and not options.no_labels:
+def _tell_splits(source: Source, files: tuple[RawFile, ...], options: SourceOptions, asked: InspectOptions) -> bool:
+    if not asked.has_split_options:
+        is_text = source.format == "text" and not options.no_labels
+        if not (asked.has_source_column or format_named(source.format).has_row_files):
+            check_one_dataset(files, are_documents=is_text)
+        if is_text and options.format == "text":
             # It names all files that are in the way, of which those without a split are some.
             are_class_documents(files)
-        check_all_tell_splits(files)
+        check_all_tell_splits(files, lambda some: _needs_union(source, some, options))
     return bool(splits_in_names(files))
+
+
+def _needs_union(source: Source, files: tuple[RawFile, ...], options: SourceOptions) -> bool:
+    """Returns whether files are read if their columns are joined, and not otherwise."""
+    if "union_by_name" not in format_named(source.format).options or options.union_by_name:
+        return False
+    return problem_of(source, files, options) is not None and (
+        problem_of(source, files, msgspec.structs.replace(options, union_by_name=True)) is None
+    )
 
 
 def _choose(files: tuple[RawFile, ...], options: SourceOptions, *, allow_empty: bool) -> Choice:
@@ -368,33 +377,3 @@ def _without_labels(files: tuple[RawFile, ...], options: SourceOptions) -> tuple
             next_step="Name the folder of the files that they are for, or leave --labels out to read them as rows",
         )
     return kept
-
-
-def _without_damaged(
-    source: Source, files: tuple[RawFile, ...], options: SourceOptions, error: BadInputError | UsageError
-) -> tuple[tuple[RawFile, ...], tuple[DamagedFile, ...]]:
-    # Each file is read alone, which shows the damaged ones. That is slow, but only done after damage.
-    problems = [None if file.num_bytes == 0 else _problem(source, (file,), options) for file in files]
-    sound = tuple(f for f, problem in zip(files, problems, strict=True) if problem is None)
-    damaged = tuple(
-        DamagedFile(file=f, reason=problem) for f, problem in zip(files, problems, strict=True) if problem is not None
-    )
-    if any(f.num_bytes for f in sound):
-        return sound, damaged
-    if len(damaged) > 1 and not isinstance(error, UsageError):
-        reasons = [f"{printable(d.file.name)}: {d.reason}" for d in damaged[:MAX_SAMPLES]]
-        more = [f"and {format_count(len(damaged) - len(reasons))} more"] if len(damaged) > len(reasons) else []
-        raise BadInputError("no input file can be read", why="; ".join(reasons + more))
-    return files, ()
-
-
-def _problem(source: Source, files: tuple[RawFile, ...], options: SourceOptions) -> str | None:
-    try:
-        source.infer(files, options)
-        source.split(files, options)
-    except NoRowsError:
-        # Nothing in it is damaged.
-        return None
-    except (BadInputError, UsageError) as error:
-        return error.what if error.why is None else f"{error.what}: {error.why}"
-    return None
