@@ -19,6 +19,7 @@ NEWLINE, RETURN = 0x0A, 0x0D
 _SEARCH_BYTES = 64 * 1024
 _SHOWN_BYTES = 1024
 _GROWN_BYTES = 1024 * 1024
+_FIRST_BYTES = 64 * 1024
 
 
 class TextBlock(NamedTuple):
@@ -116,11 +117,10 @@ def iter_blocks(
     Raises:
         RecordTooLongError: If a record is longer than it may be.
     """
-    buffer = bytearray(block_bytes if stop is None else min(block_bytes, stop - offset))
-    num_held = 0
+    room, buffer, num_held = block_bytes, bytearray(), 0
     while True:
-        limit = len(buffer) if stop is None else min(len(buffer), stop - offset)
-        num_held = _fill(stream, buffer, num_held, limit)
+        limit = room if stop is None else min(room, stop - offset)
+        buffer, num_held = filled(stream, buffer, num_held, limit)
         at_end = num_held < limit or offset + num_held == stop
         view = memoryview(buffer)
         end = num_held if at_end else rule.last_end(view[:num_held])
@@ -132,6 +132,7 @@ def iter_blocks(
         if not end:
             view.release()
             buffer = larger(buffer, num_held, max(block_bytes, max_record_bytes + 1))
+            room = len(buffer)
             continue
         rest = bytes(view[end:num_held])
         num_held, offset = len(rest), offset + end
@@ -181,11 +182,24 @@ def with_end(ends: Positions, num_bytes: int) -> Positions:
     return ends if not num_bytes or (len(ends) and ends[-1] == num_bytes) else np.append(ends, num_bytes)
 
 
-def _fill(stream: ByteStream, buffer: bytearray, num_held: int, limit: int) -> int:
-    with memoryview(buffer) as view:
-        while num_held < limit and (num_read := stream.readinto(view[num_held:limit])):
-            num_held += num_read
-    return num_held
+def filled(stream: ByteStream, buffer: bytearray, num_held: int, limit: int) -> tuple[bytearray, int]:
+    """Returns a buffer that holds `limit` bytes, or all up to the end of the stream, and how many it holds.
+
+    It grows with what is read: to clear a whole block for each of many tiny files takes longer than their rows.
+
+    Args:
+        buffer: Not used any more afterwards.
+        num_held: How many bytes of it count.
+    """
+    while num_held < limit:
+        if num_held == len(buffer):
+            buffer = larger(buffer, num_held, limit) if buffer else bytearray(min(limit, _FIRST_BYTES))
+        with memoryview(buffer) as view:
+            num_read = stream.readinto(view[num_held:limit])
+        if not num_read:
+            break
+        num_held += num_read
+    return buffer, num_held
 
 
 def _check_lengths(data: memoryview, end: int, offset: int, rule: RecordRule, max_record_bytes: int) -> None:

@@ -13,7 +13,7 @@ from shardkit.encoding.byte_stream import ByteStream
 from shardkit.sources.base import MAX_RAW_BYTES, RawFile
 from shardkit.sources.files.many_files import map_remote
 from shardkit.sources.files.streams import open_raw
-from shardkit.sources.text.blocks import NEWLINE, RETURN, Positions, larger
+from shardkit.sources.text.blocks import NEWLINE, RETURN, Positions, filled, larger
 from shardkit.storage import files as storage
 from shardkit.units import KiB
 
@@ -171,15 +171,13 @@ class _Reader:
     # Holds the bytes that were read and not yet handed over.
 
     def __init__(self, stream: ByteStream, offset: int, stop: int | None, block_bytes: int) -> None:
-        self.buffer = bytearray(max(_MIN_BUFFER_BYTES, block_bytes))
+        self.buffer, self._room = bytearray(), max(_MIN_BUFFER_BYTES, block_bytes)
         self.offset, self.num_held, self.is_over = offset, 0, False
         self._stream, self._stop = stream, stop
 
     def fill(self) -> bool:
-        limit = len(self.buffer) if self._stop is None else min(len(self.buffer), self._stop - self.offset)
-        with memoryview(self.buffer) as view:
-            while self.num_held < limit and (num_read := self._stream.readinto(view[self.num_held : limit])):
-                self.num_held += num_read
+        limit = self._room if self._stop is None else min(self._room, self._stop - self.offset)
+        self.buffer, self.num_held = filled(self._stream, self.buffer, self.num_held, limit)
         self.is_over = self.num_held < limit or self.offset + self.num_held == self._stop
         return self.num_held > 0
 
@@ -193,6 +191,7 @@ class _Reader:
 
     def grow(self, num_bytes: int) -> None:
         self.buffer = larger(self.buffer, self.num_held, num_bytes)
+        self._room = len(self.buffer)
 
 
 def _skip_record(reader: _Reader, rule: TextRule) -> TextPart:
