@@ -77,5 +77,7 @@ class TestIdxPairs(FormatContract):
         return {"image": [number, 255 - number, 7, 0, 1, 2], "label": number % 10}
 
     def write(self, folder, name, rows):
-        (folder / f"{name}-images-idx3-ubyte").write_bytes(idx([row["image"] for row in rows], 3, 2))
-        (folder / f"{name}-labels-idx1-ubyte").write_bytes(idx([row["label"] for row in rows]))
+        # Names that differ in words would be several data sets.
+        part = int.from_bytes(name.encode())
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(idx([row["image"] for row in rows], 3, 2))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx([row["label"] for row in rows]))
