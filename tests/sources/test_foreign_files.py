@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.io
-import torch
 
 from shardkit.errors import UsageError
 from shardkit.sources import list_inputs
@@ -44,6 +43,7 @@ def matlab():
 
 
 def tensors():
+    torch = pytest.importorskip("torch")
     buffer = io.BytesIO()
     torch.save({"x": torch.arange(3)}, buffer)
     return buffer.getvalue()
