@@ -36,9 +36,13 @@ ROWS = {
 
 @pytest.fixture(params=["gzip", "none"])
 def dataset(request, tmp_path):
-    arrays = [pa.array(ROWS[f.name], f.arrow_type) for f in FEATURES]
-    rows = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(FEATURES))
-    return write_dataset(tmp_path / "set", FEATURES, {"train": rows}, num_shards=3, compression=request.param)
+    return write(tmp_path / "set", FEATURES, request.param)
+
+
+def write(folder, features, compression):
+    arrays = [pa.array(ROWS[f.name], f.arrow_type) for f in features]
+    rows = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(features))
+    return write_dataset(folder, features, {"train": rows}, num_shards=3, compression=compression)
 
 
 def check(rows):
@@ -87,6 +91,32 @@ def test_the_index_of_plain_shards_is_that_of_tfrecord(dataset):
         assert sorted(int(np.asarray(row["id"]).item()) for row in halves) == list(range(20, 40))
     else:
         assert not Path(f"{shard}.idx").exists()
+
+
+# A separate process: its cluster ends with it.
+OF_RAY = """
+import json, os, sys
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+import ray
+
+ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
+asked = json.load(sys.stdin)
+rows = ray.data.read_tfrecords(asked["shards"], arrow_open_stream_args={"compression": asked["compression"]})
+found = [{**row, "word": row["word"].decode()} for row in rows.take_all()]
+print(json.dumps(found, default=lambda values: values.tolist()))
+"""
+
+
+@pytest.mark.slow
+def test_ray_reads_the_shards(tmp_path):
+    pytest.importorskip("ray")
+    # Ray guesses types anew for each block, and takes lists of one value for values.
+    dataset = write(tmp_path / "set", FEATURES[:3], "gzip")
+    asked = json.dumps({"shards": [dataset.shard_url(shard) for shard in dataset.shards], "compression": "gzip"})
+    done = run([sys.executable, "-c", OF_RAY], input=asked, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = sorted(json.loads(done.stdout.splitlines()[-1]), key=lambda row: row["id"])
+    assert rows == [{name: ROWS[name][i] for name in ("id", "x", "word")} for i in range(NUM_ROWS)]
 
 
 @pytest.mark.parametrize("num_processes", [0, pytest.param(2, marks=pytest.mark.slow)])
