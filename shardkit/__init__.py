@@ -64,7 +64,7 @@ def open(
     the CRC32C of the index, and asked for again if it differs or the store does not answer.
 
     Args:
-        url: Local folder, address in a store (s3, gs, az, abfs, hdfs) or on a web server (http, https).
+        url: Local folder, address in a store (s3, gs, az, abfs, hdfs, hf) or on a web server (http, https).
         version: None means the newest.
         cache_dir: A local folder in which blocks that came from a store are kept as they are stored. Any number of
             processes and datasets may share it. Without meaning for what lies on a mounted file system.

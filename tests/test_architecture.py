@@ -53,7 +53,7 @@ ALLOWED_IMPORTERS = {
     "jax": ("shardkit/adapters/jax",),
     "click": ("shardkit/cli/",),
     "rich": ("shardkit/cli/", "train/reporting/report.py"),
-    "fsspec": ("shardkit/storage/clients.py", "shardkit/storage/hdfs.py"),
+    "fsspec": ("shardkit/storage/clients.py", "shardkit/storage/hdfs.py", "shardkit/storage/hub.py"),
     "pickle": (),
 }
 

@@ -25,6 +25,7 @@ EXTRAS = {
     "gcs": "gs:// addresses",
     "azure": "az:// addresses",
     "hdfs": "hdfs:// addresses",
+    "hf": "hf:// addresses",
     "array-record": "export-data --to array-record",
     "http": "http:// addresses",
     "torch": "the reader for PyTorch",

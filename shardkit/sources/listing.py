@@ -118,7 +118,7 @@ def expand_inputs(patterns: Sequence[str], format: str | None = None) -> Expande
     reads_datasets = format in (None, "dataset")
     versions: list[Version] = []
     folders: list[str] = []
-    for pattern in patterns:
+    for pattern in map(storage.pin, patterns):
         path = storage.normalize(pattern)
         version = version_named(path) if reads_datasets else None
         files, circles = storage.expand_input(pattern if version is None else version.folder)

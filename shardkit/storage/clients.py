@@ -17,6 +17,7 @@ from shardkit.storage.options import hide_secrets, options_for
 # The extra and the package that each protocol needs.
 _EXTRAS = {
     "hdfs": ("hdfs", "hdfs_native"),
+    "hf": ("hf", "huggingface_hub"),
     **dict.fromkeys(["http", "https"], ("http", "aiohttp")),
     "s3": ("s3", "s3fs"),
     **dict.fromkeys(["gs", "gcs"], ("gcs", "gcsfs")),
@@ -35,6 +36,7 @@ for _name in ("s3fs", "gcsfs", "adlfs", "azure", "fsspec", "botocore", "aiobotoc
 
 # fsspec's own takes a Java machine and Hadoop's libraries.
 fsspec.register_implementation("hdfs", "shardkit.storage.hdfs.HdfsFileSystem", clobber=True)
+fsspec.register_implementation("hf", "shardkit.storage.hub.HubFileSystem", clobber=True)
 
 
 def client_of(path: str, *, is_written: bool = False) -> Any:

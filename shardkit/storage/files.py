@@ -28,6 +28,7 @@ from shardkit.storage.locations import (
     normalize,
     protocol_of,
     redact,
+    unpinned,
     without_scheme,
 )
 from shardkit.storage.object_files import open_object
@@ -41,6 +42,7 @@ from shardkit.storage.objects import (
     list_folder,
     list_objects,
     object_exists,
+    pin,
     put_object,
     read_object,
     read_object_range,
@@ -63,9 +65,11 @@ __all__ = [
     "list_uploads",
     "local_path",
     "normalize",
+    "pin",
     "protocol_of",
     "redact",
     "translate_os_errors",
+    "unpinned",
 ]
 
 # A store that cuts off one answer in two gives two whole ones in a row within these 98 times of 100.

@@ -11,9 +11,15 @@ from pathlib import Path
 from shardkit.errors import UnsafeError, UsageError
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_ALLOWED_PROTOCOLS = frozenset({"file", "memory", "s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
+_ALLOWED_PROTOCOLS = frozenset({"file", "memory", "s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "hf"})
 _NO_BUCKET = re.compile(r"(?:s3|gs|gcs|az|abfss?|hdfs|https?):(?:/?(?:[^/]|$)|/+$)", re.IGNORECASE)
 _WITH_PASSWORD = re.compile(r"(?:s3|gs|gcs|az|abfss?)://[^/]*:[^/]*@", re.IGNORECASE)
+# A path in a revision of a dataset of the Hugging Face Hub: how the revision is named, repository, revision, path.
+HUB_PATH = re.compile(
+    r"(?:hf://)?(datasets/([^/@\s]+/[^/@\s]+)(?:@(refs/(?:pr|convert)/[^/]+|[^/]+))?)(?:/(.*))?",
+    re.IGNORECASE | re.DOTALL,
+)
+_PINNED = re.compile(r"(hf://datasets/[^/@]+/[^/@]+)@[0-9a-f]{40}(?=/|$)")
 # Secret parameters of requests that clients show without their host.
 _SECRET_PARAMETER = re.compile(
     r"([?&][\w-]*(?:token|signature|sig|secret|password|credential|key)[\w-]*=)[^\s&'\")]+", re.IGNORECASE
@@ -36,7 +42,7 @@ def protocol_of(path: str, *, is_written: bool = True) -> str:
             f"the location {redact(path)!r} is refused",
             why="web servers are read from as datasets only, and never written to"
             if protocol in _READ_ONLY_PROTOCOLS
-            else "only local paths, s3, gs, az, abfs and hdfs are read",
+            else "only local paths, s3, gs, az, abfs, hdfs and hf are read",
         )
     return protocol
 
@@ -82,12 +88,23 @@ def check_bucket(path: str) -> None:
             state="Nothing was read or written",
             next_step="Leave them to the environment or profile of the store, or to --storage-options",
         )
+    if scheme == "hf" and HUB_PATH.fullmatch(path) is None:
+        raise UsageError(
+            "a location that begins with hf: names no dataset of the Hugging Face Hub",
+            state="Nothing was read or written",
+            next_step="Write it like hf://datasets/OWNER/NAME/FOLDER, of a revision hf://datasets/OWNER/NAME@REVISION/FOLDER",
+        )
     if _NO_BUCKET.match(path):
         raise UsageError(
             f"a location that begins with {scheme}: names no bucket",
             state="Nothing was read or written",
             next_step=f"Write it like {scheme}://BUCKET/FOLDER; a variable that is not set may have left it out",
         )
+
+
+def unpinned(path: str) -> str:
+    """Returns a URL without the commit that it was pinned to: the same place at any time."""
+    return _PINNED.sub(r"\1", path)
 
 
 def names_path(pattern: str, path: str) -> bool:

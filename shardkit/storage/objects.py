@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from shardkit.errors import ConflictError, StorageError, UsageError
 from shardkit.storage.clients import client_of
-from shardkit.storage.locations import protocol_of, redact
+from shardkit.storage.locations import check_bucket, is_local, protocol_of, redact
 from shardkit.storage.requests import LISTING_TIMEOUT_S, TIMEOUT_S, ask, ask_uncached, call, capped, with_retries
 from shardkit.storage.responses import is_missing, is_taken, is_upload_gone, modified_at, version_of
 from shardkit.units import MiB
@@ -40,6 +40,26 @@ def stat_object(path: str) -> ObjectInfo:
     """
     info = ask_uncached(path, "info")
     return ObjectInfo(path, int(info["size"]), version_of(info))
+
+
+def pin(path: str) -> str:
+    """Returns an input as it is now: that of a store with commits as of its newest commit, others as they are named.
+
+    Raises:
+        StorageError: If the store kept failing.
+        UsageError: If it begins as a URL does and is none, or there is no such repository or revision.
+    """
+    check_bucket(path)
+    if is_local(path) or protocol_of(path) != "hf":
+        return path
+    try:
+        return cast(str, ask(path, "pinned"))
+    except FileNotFoundError as error:
+        raise UsageError(
+            "there is no such dataset or revision on the hub",
+            where=redact(path),
+            next_step="Check owner, name and revision, and HF_TOKEN if it is private",
+        ) from error
 
 
 def object_exists(path: str) -> bool:
@@ -107,7 +127,8 @@ def list_objects(folder: str) -> list[tuple[str, int, float | None]]:
         StorageError: If the store kept failing.
     """
     try:
-        found = ask_uncached(folder, "find", detail=True, timeout_s=LISTING_TIMEOUT_S)
+        times = {"with_times": True} if protocol_of(folder) == "hf" else {}
+        found = ask_uncached(folder, "find", detail=True, timeout_s=LISTING_TIMEOUT_S, **times)
     except FileNotFoundError:
         return []
     return [
@@ -238,6 +259,11 @@ def remove_objects(folder: str) -> None:
         StorageError: If the store kept failing.
     """
     protocol = protocol_of(folder)
+    if protocol == "hf":
+        # One commit for all of them; a hub takes about a hundred an hour.
+        with suppress(FileNotFoundError):
+            ask(folder, "rm", is_written=True, recursive=True)
+        return
     try:
         found = ask_uncached(folder, "find", timeout_s=LISTING_TIMEOUT_S)
     except FileNotFoundError:
@@ -327,7 +353,8 @@ def check_own(path: str, content: bytes, found: bytes) -> None:
 
 
 def _no_bucket(path: str) -> UsageError:
-    bucket = path.partition("://")[2].partition("/")[0]
+    depth = 3 if protocol_of(path) == "hf" else 1
+    bucket = "/".join(path.partition("://")[2].split("/")[:depth])
     return UsageError(
         f"there is no bucket or container {bucket!r}",
         where=redact(path),

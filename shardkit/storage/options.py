@@ -25,6 +25,7 @@ STORES = {
     "gs": ("gs", "gcs"),
     "az": ("az", "abfs", "abfss"),
     "hdfs": ("hdfs",),
+    "hf": ("hf",),
     "http": ("http", "https"),
 }
 

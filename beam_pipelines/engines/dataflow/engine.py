@@ -18,7 +18,7 @@ from shardkit.errors import UsageError
 from shardkit.storage.files import redact
 from shardkit.storage.options import VARIABLE
 
-_REACHED = ("gs", "gcs", "s3", "az", "abfs", "abfss", "hdfs")
+_REACHED = ("gs", "gcs", "s3", "az", "abfs", "abfss", "hdfs", "hf")
 
 
 class Dataflow(BeamEngine):

