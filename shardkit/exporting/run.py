@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from shardkit.dataset.card import put_card
 from shardkit.errors import ShardkitError, UsageError, missing_extra
 from shardkit.exporting.base import Rows, WrittenFile
 from shardkit.exporting.options import ExportRequest, format_named
@@ -98,6 +99,8 @@ class Export:
                 for future in as_completed([threads.submit(write, file) for file in self.todo]):
                     future.result()
             files = self._index()
+            patterns = {s.name: f"{s.name}-*.{self._format.suffix}" for s in self.plan.splits}
+            put_card(self.target, patterns, is_table=self.plan.format in ("parquet", "arrow", "csv", "jsonl"))
         except ShardkitError as error:
             raise error.with_state("Files that are there are whole", _GO_ON) from error
         except KeyboardInterrupt as error:

@@ -28,6 +28,7 @@ from shardkit.storage.locations import (
     normalize,
     protocol_of,
     redact,
+    repository_of,
     unpinned,
     without_scheme,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "pin",
     "protocol_of",
     "redact",
+    "repository_of",
     "translate_os_errors",
     "unpinned",
 ]

@@ -107,6 +107,12 @@ def unpinned(path: str) -> str:
     return _PINNED.sub(r"\1", path)
 
 
+def repository_of(path: str) -> str | None:
+    """Returns the URL of the repository that a path lies in, None where a store has none."""
+    found = HUB_PATH.fullmatch(path) if path.lower().startswith("hf://") else None
+    return f"hf://{found.group(1)}" if found else None
+
+
 def names_path(pattern: str, path: str) -> bool:
     """Whether an input names a file, or a folder that it lies in; hidden names only if it says so.
 

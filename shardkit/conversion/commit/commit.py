@@ -19,6 +19,7 @@ from shardkit.conversion.plan import BaseVersion, Plan, stored_recipe, write_who
 from shardkit.conversion.rows.attempts import COMMITTING_FILE
 from shardkit.conversion.shards.tfds import tfds_documents
 from shardkit.dataset.append_info import extensions_of
+from shardkit.dataset.card import put_card
 from shardkit.dataset.commit import commit_version
 from shardkit.dataset.manifest import (
     FORMAT_VERSION,
@@ -123,6 +124,7 @@ def _commit(plan: Plan, made: ManifestParts, needed: Mapping[str, int], base: Ba
         extensions=extensions_of(made.base, counted),
     )
     needed = {**needed, counted.path: num_counted_bytes}
+    put_card(plan.destination, {s.name: f"data/*/{s.name}-*" for s in made.splits}, is_table=False)
     commit_version(plan.destination, version, manifest, table, needed, before_manifest=lambda: _refuse_if_stopped(plan))
     return version
 

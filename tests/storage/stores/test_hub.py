@@ -65,7 +65,8 @@ def replaced(api, repository, path, content):
     api.upload_file(path_or_fileobj=content, path_in_repo=path, repo_id=repository, repo_type="dataset")
 
 
-def test_a_conversion_of_the_hub_is_one_of_the_same_files_here(hub, repository, tmp_path):
+def test_a_conversion_of_the_hub_is_one_of_the_same_files_here(hub, api, repository, tmp_path):
+    replaced(api, repository, "README.md", b"---\ntags: []\n---\n# A card\n")
     options = ("--split", "train=0.8", "--split", "test=0.2", "--seed", "3")
     for name, inputs in (("far", f"hf://datasets/{repository}"), ("near", tmp_path / "raw")):
         done = run_shardkit("convert", inputs, tmp_path / name, *options)
@@ -145,8 +146,10 @@ def test_a_range_costs_one_request_of_the_hub(hub, api, repository):
     assert [line.partition("?")[0].split("/")[1] for line in asked] == ["datasets", "cdn"]
 
 
-def convert(inputs, out, **environment):
-    done = run_shardkit("convert", inputs, out, env={**os.environ, "SHARDKIT_STORAGE_DEADLINE": "1", **environment})
+def convert(inputs, out, *options, **environment):
+    done = run_shardkit(
+        "convert", inputs, out, *options, env={**os.environ, "SHARDKIT_STORAGE_DEADLINE": "1", **environment}
+    )
     assert os.environ["HF_TOKEN"] not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.returncode, done.stderr
@@ -280,3 +283,43 @@ def test_a_killed_conversion_to_the_hub_goes_on(hub, repository, tmp_path):
     near = {p.name: p.read_bytes() for p in (tmp_path / "near").rglob("*.tfrecord.gz")}
     far = {path.rpartition("/")[2]: storage.read_bytes(path) for path, *_ in objects.list_objects(url)}
     assert {name: content for name, content in far.items() if name.endswith(".tfrecord.gz")} == near
+
+
+def test_the_card_names_the_splits_and_datasets_reads_what_is_exported(hub, api, repository, tmp_path):
+    api.create_repo(f"{repository}-own", repo_type="dataset")
+    root = f"hf://datasets/{repository}-own"
+    options = ("--split", "train=0.8", "--split", "test=0.2")
+    assert convert(tmp_path / "raw", f"{root}/shards", *options)[0] == 0
+    card = storage.read_bytes(f"{root}/README.md").decode()
+    assert "path: shards/data/*/train-*" in card
+    assert "reads no TFRecord" in card
+    exported = run_shardkit("export-data", f"{root}/shards", f"{root}/parquet", "--to", "parquet")
+    assert exported.returncode == 0, exported.stderr
+    assert "path: parquet/test-*.parquet" in storage.read_bytes(f"{root}/README.md").decode()
+    code = (
+        "import sys; from datasets import load_dataset; found = load_dataset(sys.argv[1]);"
+        "print(sum(sum(found[split]['x']) for split in ('train', 'test')))"
+    )
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"{repository}-own"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert str(sum(range(NUM_FILES * 100))) in done.stdout, done.stderr
+
+
+def test_a_card_of_somebody_else_stays(hub, api, repository, tmp_path):
+    replaced(api, repository, "README.md", b"# Mine\n")
+    url = f"hf://datasets/{repository}/set"
+    assert convert(tmp_path / "raw", url)[0] == 0
+    assert run_shardkit("export-data", url, f"{url}-tables", "--to", "parquet").returncode == 0
+    assert storage.read_bytes(f"hf://datasets/{repository}/README.md") == b"# Mine\n"
+
+
+def test_a_dataset_may_be_the_repository_itself(hub, api, repository, tmp_path):
+    api.create_repo(f"{repository}-root", repo_type="dataset")
+    url = f"hf://datasets/{repository}-root"
+    assert convert(tmp_path / "raw", url)[0] == 0
+    assert convert(tmp_path / "raw", url, "--overwrite", "--seed", "2")[0] == 0
+    for command in ("verify", "clean", "inspect"):
+        assert run_shardkit(command, url).returncode == 0
+    assert storage.exists(f"{url}/README.md")

@@ -181,12 +181,19 @@ async def resolve(request):
     oid, size, is_lfs = blob
     headers = {"X-Repo-Commit": sha, "ETag": f'"{blob_id(blob)}"'}
     if is_lfs:
-        headers |= {"X-Linked-Etag": f'"{oid}"', "X-Linked-Size": str(size), "Location": f"/cdn/{oid}"}
+        headers |= {
+            "X-Linked-Etag": f'"{oid}"',
+            "X-Linked-Size": str(size),
+            "Location": f"http://localhost:{request.url.port}/cdn/{oid}",
+        }
         return web.Response(status=302, headers=headers)
     return ranged(request, request.app["hub"].contents[oid], headers)
 
 
 async def download(request):
+    if "Authorization" in request.headers:
+        # It is another host, that no token may reach.
+        return refusal(400, message="Only one auth mechanism allowed")
     return ranged(request, request.app["hub"].contents[request.match_info["oid"]], {"ETag": '"of-the-cdn"'})
 
 
@@ -306,8 +313,8 @@ def application():
         ("POST", api + "/commit/{revision}", commit),
         ("POST", "/datasets/{owner}/{name}/info/lfs/objects/batch", batch),
         ("PUT", "/lfs/{oid}", upload),
-        ("GET", "/cdn/{oid}", download),
-        ("GET", "/datasets/{owner}/{name}/resolve/{revision}/{path:.+}", resolve),
+        ("*", "/cdn/{oid}", download),
+        ("*", "/datasets/{owner}/{name}/resolve/{revision}/{path:.+}", resolve),
         ("POST", "/tests/faults", set_faults),
     ]
     for method, path, handler in routes:

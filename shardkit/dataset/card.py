@@ -1,0 +1,61 @@
+"""The card of a dataset on the hub of Hugging Face: the README.md of a repository that has none."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from shardkit.storage import files as storage
+
+_MARK = "<!-- Written by shardkit, which replaces it as long as this line is here. -->"
+_SHARDS = """The examples are TFRecord shards with a manifest, in `{url}`. The library `datasets` reads no TFRecord:
+
+    import shardkit
+    batches = shardkit.open("{url}")["{split}"].batches(global_batch_size=256)
+
+`shardkit export-data {url} URL --to parquet` writes Parquet that `load_dataset` reads.
+"""
+_TABLES = """    from datasets import load_dataset
+    rows = load_dataset("{repository}", split="{split}")
+"""
+
+
+def put_card(folder: str, files: Mapping[str, str], *, is_table: bool) -> None:
+    """Writes the card of a repository that has none, or replaces one of shardkit's by that of tables; else nothing.
+
+    Args:
+        folder: Of the files; where it is not on the hub, nothing is done.
+        files: The pattern of the files of each split, below the folder.
+        is_table: Whether the library `datasets` reads the files.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    if (root := storage.repository_of(folder)) is None:
+        return
+    url = storage.join(root, "README.md")
+    has_one = storage.exists(url)
+    if has_one and not (is_table and _MARK in storage.read_bytes(url).decode(errors="replace")):
+        return
+    content = card_of(root, folder, files, is_table=is_table).encode()
+    if not has_one:
+        # Of two writers either card will do.
+        storage.try_create(url, content)
+        return
+    with tempfile.TemporaryDirectory(prefix="shardkit-card-") as scratch:
+        path = Path(scratch) / "README.md"
+        path.write_bytes(content)
+        storage.put_file(path, url)
+
+
+def card_of(root: str, folder: str, files: Mapping[str, str], *, is_table: bool) -> str:
+    """Returns a card whose one configuration names the files of each split, relative to the repository. Pure."""
+    below = folder[len(root) :].strip("/")
+    paths = [{"split": split, "path": f"{below}/{path}".lstrip("/")} for split, path in files.items()]
+    head = {"configs": [{"config_name": "default", "data_files": paths}], "tags": ["shardkit"], "viewer": is_table}
+    name = root.partition("://datasets/")[2].partition("@")[0]
+    text = (_TABLES if is_table else _SHARDS).format(url=folder, repository=name, split=next(iter(files)))
+    return f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n{_MARK}\n\n# {name.partition('/')[2]}\n\n{text}"
