@@ -24,7 +24,8 @@ _flips = itertools.count()
 # By the methods of the file systems that are wrapped.
 NAMES = {
     "put_file": "put", "pipe_file": "put", "cat_file": "get", "get_file": "get", "info": "stat", "exists": "stat",
-    "isdir": "stat", "isfile": "stat", "ls": "list", "find": "list", "glob": "list", "rm_file": "delete",
+    "pinned": "stat", "isdir": "stat", "isfile": "stat",
+    "ls": "list", "find": "list", "glob": "list", "rm_file": "delete",
 }  # fmt: skip
 S3_NAMES = {
     "create_multipart_upload": "start-upload", "upload_part": "put-part", "complete_multipart_upload": "end-upload",
@@ -34,6 +35,7 @@ CLIENTS = {
     "s3": ("s3fs", "S3FileSystem"),
     **dict.fromkeys(["gs", "gcs"], ("gcsfs", "GCSFileSystem")),
     **dict.fromkeys(["az", "abfs", "abfss"], ("adlfs", "AzureBlobFileSystem")),
+    "hf": ("shardkit.storage.hub", "HubFileSystem"),
 }
 
 _active: Operations | None = None
@@ -121,6 +123,9 @@ class FaultFileSystem(AsyncFileSystem):
 
     async def _info(self, path: str, **options: Any) -> Any:
         return await self._do("info", path, path, **options)
+
+    async def _pinned(self, path: str) -> Any:
+        return await self._do("pinned", path, path)
 
     async def _exists(self, path: str, **options: Any) -> Any:
         return await self._do("exists", path, path, **options)
