@@ -258,7 +258,7 @@ def _translated() -> Iterator[None]:
 
 def _failure_of(error: HfHubHTTPError) -> Exception:
     status, headers = error.response.status_code, error.response.headers
-    said = " ".join((error.server_message or headers.get("X-Error-Message") or f"status {status}").split())
+    said = " ".join((error.server_message or headers.get("X-Error-Message") or f"status {status}").split()).rstrip(".")
     if isinstance(error, GatedRepoError):
         return PermissionError(f"{said}; ask for access on the page of the dataset, and set HF_TOKEN")
     if status == 401 or (status == 403 and isinstance(error, RepositoryNotFoundError)):
