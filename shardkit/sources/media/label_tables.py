@@ -14,14 +14,20 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Features
+from shardkit.file_types import has_image_suffix
 from shardkit.messages import printable, shown
 
 Positions = npt.NDArray[np.int64]
-Simplify = Callable[[str], str]
 
+_Simplify = Callable[[str], str]
 _Find = Callable[[Sequence[str], Sequence[str]], Positions]
 
 _LISTED_NAMES = 3
+# Of what labels may name in place of a file: a sound, a text, an array, annotations.
+_OTHER_EXTENSIONS = frozenset(
+    {"wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "aif", "aiff", "au", "caf", "w64", "heic", "dcm"}
+    | {"mp4", "avi", "mkv", "mov", "webm", "txt", "xml", "json", "npy", "npz"}
+)
 _SEVERAL = -2
 
 
@@ -104,7 +110,8 @@ def match_names(files: Sequence[str], labels: Sequence[str], where: str, kinds: 
     """Returns which label each file has.
 
     A label may be written as the file is called below the input, or with fewer or more folders before that, and without
-    its extension. The fullest name that agrees with a file counts. Only if none does, folders are looked past.
+    its extension or with that of another kind of file. The fullest name that agrees with a file counts: what follows a
+    point in a label is part of the name as long as a file is called so. Only if none does, folders are looked past.
 
     Args:
         files: Names of the files below the input.
@@ -114,11 +121,12 @@ def match_names(files: Sequence[str], labels: Sequence[str], where: str, kinds: 
         UsageError: If no label belongs to a file, one belongs to several, or several to one.
     """
     positions = np.full(len(files), -1, np.int64)
-    for simplify, find in ((_path, _equal), (_path, _ending), (_bare, _equal), (_bare, _ending)):
-        _match(files, labels, positions, simplify, find, where)
-    for simplify in (_last_part, _stem):
+    for of_file, of_label in ((_path, _path), (_bare, _path), (_bare, _without_extension)):
+        for find in (_equal, _ending):
+            _match(files, labels, positions, (of_file, of_label), find, where)
+    for of_file, of_label in ((_last_part, _last_part), (_stem, _last_part), (_stem, _label_stem)):
         if not (positions >= 0).any():
-            _match(files, labels, positions, simplify, _equal, where)
+            _match(files, labels, positions, (of_file, of_label), _equal, where)
     if not (positions >= 0).any():
         why = f"the names are written like {shown(labels[0])} and {shown(files[0])}" if labels and files else None
         raise UsageError(
@@ -158,7 +166,9 @@ def choose_key(columns: Mapping[str, pa.Array], usual: str, files: Sequence[str]
 
     def count(column: pa.Array) -> tuple[int, int]:
         names = column.unique().drop_null().to_pylist()
-        return len(stems.intersection(map(_stem, names))), len(lasts.intersection(map(_last_part, names)))
+        with_extension = lasts.intersection(map(_last_part, names))
+        found = stems.intersection([*map(_last_part, names), *map(_label_stem, names)])
+        return len(found), len(with_extension)
 
     def may_name(name: str, found: tuple[int, int]) -> bool:
         names = columns[name].drop_null()
@@ -173,9 +183,9 @@ def choose_key(columns: Mapping[str, pa.Array], usual: str, files: Sequence[str]
     if most == (0, 0):
         return usual
     best.sort(key=lambda name: name != usual)
-    own = [name and _stem(name) for name in columns[best[0]].to_pylist()]
+    own = [name and _label_stem(name) for name in columns[best[0]].to_pylist()]
     for other in best[1:]:
-        if own != [name and _stem(name) for name in columns[other].to_pylist()]:
+        if own != [name and _label_stem(name) for name in columns[other].to_pylist()]:
             raise UsageError(
                 "two columns of the labels name files, and different ones in a row",
                 where=where,
@@ -194,16 +204,26 @@ def is_name_of_file(files: Sequence[str], key: str) -> bool:
 
 
 def _match(
-    files: Sequence[str], labels: Sequence[str], positions: Positions, simplify: Simplify, find: _Find, where: str
+    files: Sequence[str],
+    labels: Sequence[str],
+    positions: Positions,
+    simplify: tuple[_Simplify, _Simplify],
+    find: _Find,
+    where: str,
 ) -> None:
-    """Finds labels that are not taken yet for files that have none yet, and writes their positions down."""
+    """Finds labels that are not taken yet for files that have none yet, and writes their positions down.
+
+    Args:
+        simplify: What of the name of a file, and of a label, counts.
+    """
+    of_file, of_label = simplify
     wanted = np.flatnonzero(positions < 0)
     if not len(wanted):
         return
     is_free = np.ones(len(labels), np.bool_)
     is_free[positions[positions >= 0]] = False
     free = np.flatnonzero(is_free)
-    found = find([simplify(files[i]) for i in wanted.tolist()], [simplify(labels[i]) for i in free.tolist()])
+    found = find([of_file(files[i]) for i in wanted.tolist()], [of_label(labels[i]) for i in free.tolist()])
     if (found == _SEVERAL).any():
         raise UsageError(
             f"several labels are for {shown(files[int(wanted[np.argmax(found == _SEVERAL)])])}",
@@ -292,5 +312,15 @@ def _bare(name: str) -> str:
     return f"{folder}{slash}{stem if is_extension else last}"
 
 
+def _without_extension(label: str) -> str:
+    # Files without extensions may be labelled `a.left`, which is no label for `a.jpg`.
+    suffix = label.rpartition(".")[2].lower()
+    return _bare(label) if has_image_suffix(label) or suffix in _OTHER_EXTENSIONS else _path(label)
+
+
 def _stem(name: str) -> str:
     return _last_part(_bare(name))
+
+
+def _label_stem(label: str) -> str:
+    return _last_part(_without_extension(label))

@@ -252,3 +252,19 @@ def test_objects_that_are_no_boxes_are_refused(tmp_path):
     beside = labels_beside(files, str(folder), SourceOptions())
     with pytest.raises(BadInputError, match="they are no object of lists"):
         ImageSource().infer(beside.files, SourceOptions(labels=beside.labels))
+
+
+@pytest.mark.parametrize(
+    ("files", "labels", "expected"),
+    [
+        (["a.jpg", "b.jpg", "a.left.jpg"], ["a.left", "b"], [-1, 1, 0]),
+        (["a.jpg", "a.left.jpg"], ["a", "a.left"], [0, 1]),
+        (["cat.jpg", "St.Paul.jpg"], ["St.Paul", "cat"], [1, 0]),
+        (["x/a.jpg", "x/a.crop.jpg", "x/b.jpg"], ["a.crop.png", "b.png"], [-1, 0, 1]),
+        (["scene1.png", "scene2.png"], ["scene1.night", "scene2"], [-1, 1]),
+        (["u1.wav", "u2.wav"], ["u1.txt", "u2.mp3"], [0, 1]),
+        (["x_jpg.rf.test.jpg"], ["x_jpg.rf.test"], [0]),
+    ],
+)
+def test_what_follows_a_point_is_part_of_a_name(files, labels, expected):
+    assert match_names(files, labels, "l.csv", "images").positions.tolist() == expected
