@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import re
-import subprocess
 import zipfile
 
 import h5py
@@ -18,6 +17,7 @@ from shardkit.errors import UsageError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.registry import choose
+from tests.support.commands import run_as_typed
 
 TABLE = pd.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"]})
 
@@ -96,7 +96,7 @@ def test_the_command_makes_a_readable_file(tmp_path, name):
     error = refusal(tmp_path)
     assert kind in error.what
     command = re.search("run  (.*)  and convert ", error.next_step)[1]
-    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    run_as_typed(command, tmp_path)
     made = next(path for path in tmp_path.iterdir() if path.name.startswith(f"{name}."))
     assert choose(list_inputs([str(made)]).files, SourceOptions()).source.format in ("numpy", "parquet")
 

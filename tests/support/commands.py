@@ -1,5 +1,6 @@
 """Commands of the command line, each in a process."""
 
+import os
 import subprocess
 import sys
 
@@ -15,3 +16,9 @@ def shardkit(*arguments, code=0):
     found = run_shardkit(*arguments, timeout=120)
     assert found.returncode == code, found.stderr
     return found
+
+
+def run_as_typed(line, folder):
+    """Runs a line of a shell in a folder, where `python` is the one of the tests."""
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    subprocess.run(["bash", "-c", line], cwd=folder, env={**os.environ, "PATH": path}, check=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from shardkit.sources.base import SourceOptions
 from shardkit.sources.csv.source import CsvSource
 from shardkit.sources.registry import choose
 from shardkit.sources.text.table_signs import has_fixed_widths
+from tests.support.commands import run_as_typed
 
 NAMES = ("Alice", "Bob Jones", "Cy")
 FIXED = "".join(f"{i:<6}{NAMES[i % 3]:<12}{i * 17.25:>9.2f}\n" for i in range(40))
@@ -38,7 +38,7 @@ def refusal(folder):
 def test_the_command_writes_the_columns(tmp_path, text):
     (tmp_path / "a.data").write_text(text)
     command = re.search("run  (.*)  and convert", refusal(tmp_path))[1]
-    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    run_as_typed(command, tmp_path)
     made = pd.read_csv(tmp_path / "table.csv", header=None, dtype=str, keep_default_na=False)
     assert len(made) == text.count("\n")
     assert made.iloc[-1].tolist() == (["39", "Alice", "672.75"] if text is not ALIGNED else
