@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from time import monotonic
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from shardkit.runtime.process_limits import bytes_left
+from shardkit.runtime.process_limits import bytes_left, give_back_memory
 from shardkit.units import MiB
 
 P = ParamSpec("P")
@@ -57,14 +57,20 @@ def start_thread(thread: threading.Thread) -> None:
     Raises:
         MemoryError: If the system gives no stack for it.
     """
-    left = bytes_left()
-    if left is not None and left < _THREAD_BYTES:
+    if _is_short():
+        give_back_memory()
+    if _is_short():
         # Without memory for its first steps a thread dies, and Python waits for its first step for ever.
         raise MemoryError("there is too little for one more thread")
     try:
         thread.start()
     except RuntimeError as error:
         raise MemoryError(str(error)) from error
+
+
+def _is_short() -> bool:
+    left = bytes_left()
+    return left is not None and left < _THREAD_BYTES
 
 
 class WorkerThreads(Executor):
