@@ -78,8 +78,8 @@ class Spark(NativeEngine):
             "conversion. It needs Java 17. On a cluster PySpark must have the version of the cluster's Spark, and "
             "shardkit must be installed where tasks run. A task whose process dies is done again by Spark, four times "
             "at most.",
-            "Settings of Spark itself are --engine-option conf.spark.NAME=VALUE, or stand in Spark's own "
-            "spark-defaults.conf. With spark-submit, which takes its own --master, the program to submit is what "
+            "--engine-option conf.spark.NAME=VALUE gives Spark its own settings, as its spark-defaults.conf does. "
+            "With spark-submit, which takes its own --master, the program to submit is what "
             "python -c 'import shardkit.__main__ as m; print(m.__file__)' shows. Spark Connect takes no functions of "
             "files, and is refused.",
             SHARED,

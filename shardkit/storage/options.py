@@ -93,12 +93,17 @@ def hide_secrets(text: str) -> str:
     return text
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether an option of this name may hold a credential."""
+    return _SECRET_NAME.search(name) is not None
+
+
 def without_secrets(flags: Iterable[str]) -> Iterator[str]:
     """Yields flags of another program, without the values of those whose names are of credentials."""
     is_value = False
     for word in flags:
         name, equals, _ = word.partition("=")
-        is_secret = name.startswith("-") and _SECRET_NAME.search(name) is not None
+        is_secret = name.startswith("-") and is_secret_name(name)
         if is_value and not word.startswith("-"):
             yield "***"
         else:

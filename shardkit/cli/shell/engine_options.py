@@ -9,7 +9,7 @@ import click
 
 from shardkit.cli.shell.command import ExampleCommand
 from shardkit.conversion.engines import ENGINES
-from shardkit.storage.options import without_secrets
+from shardkit.storage.options import is_secret_name, without_secrets
 
 if TYPE_CHECKING:
     from beam_pipelines.engines.settings import Chosen, EngineOptions
@@ -93,8 +93,14 @@ def chosen_engine(ctx: click.Context, runner: str, typed: Sequence[str]) -> Engi
 def engine_rows(chosen: Sequence[Chosen], flags: Sequence[str]) -> list[tuple[str, str, str]]:
     """Returns name, value and reason of the settings that an engine would get, for a dry run."""
     passed = set(flags)
-    rows = [(c.setting.key, c.value or "-", _why(c, passed)) for c in chosen if c.value is not None]
+    rows = [(c.setting.key, _shown(c), _why(c, passed)) for c in chosen if c.value is not None]
     return [*rows, *(("Beam", flag, "") for flag in without_secrets(flags))]
+
+
+def _shown(chosen: Chosen) -> str:
+    # What an engine gets as it is may be a credential, such as conf.spark.hadoop.fs.s3a.secret.key.
+    is_secret = "." in chosen.setting.key and is_secret_name(chosen.setting.key)
+    return "***" if is_secret else chosen.value or "-"
 
 
 def _why(chosen: Chosen, passed: set[str]) -> str:

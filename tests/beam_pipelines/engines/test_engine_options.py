@@ -73,6 +73,14 @@ def test_a_dry_run_shows_no_secret_of_beams_flags():
     assert shown == ["--s3_secret_access_key=***", "--s3_session_token", "***", "--region", "three"]
 
 
+def test_a_dry_run_shows_no_secret_of_sparks_settings():
+    values = (("conf.spark.hadoop.fs.s3a.secret.key", "one"), ("conf.spark.executor.memory", "2g"))
+    options = EngineOptions(runner="spark", values=values)
+    spec = class_of("spark").spec
+    shown = {key: value for key, value, _ in engine_rows(choose_settings(spec, "spark", options, Facts(2, 2, {})), ())}
+    assert [shown[key] for key, _ in values] == ["***", "2g"]
+
+
 def test_flink_gets_suitable_settings():
     seen = as_beam_sees("flink", facts=FACTS._replace(environment={FLINK_JAR: "/jars/flink.jar"}))
     assert seen["runner"] == "FlinkRunner"
