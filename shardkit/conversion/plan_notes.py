@@ -11,6 +11,7 @@ from shardkit.errors import UsageError
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile
 from shardkit.sources.class_folders import class_of, folder_notes
+from shardkit.sources.file_words import name_notes
 from shardkit.sources.formats import format_named
 from shardkit.sources.split_names import in_order, split_of
 from shardkit.transforms.pipeline import transform_notes
@@ -71,7 +72,7 @@ def _folder_notes(plan: Plan) -> tuple[str, ...]:
     is_settled = format.name == "dataset" or plan.transforms.options.source_column is not None
     if format.has_row_files or is_settled or plan.recipe.source.text_record == "file":
         return ()
-    return folder_notes(plan.files, is_text=format.name == "text")
+    return folder_notes(plan.files, is_text=format.name == "text") or name_notes(plan.files)
 
 
 def _limit_notes(plan: Plan, listed: tuple[RawFile, ...]) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ between characters that are no letters, at any level.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
 from shardkit.errors import BadInputError, UsageError
-from shardkit.file_types import HEAD_BYTES, suffix_of
+from shardkit.file_types import COMPRESSED_PATTERN, HEAD_BYTES, suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.file_globs import matches
@@ -26,6 +27,7 @@ SPLITS = ("train", "validation", "test")
 _RANKS = {split: rank for rank, split in enumerate(SPLITS)}
 _MAX_LIST_BYTES = 2**30
 _LISTED = 3
+_FEW_FILES = 16
 
 
 def split_of(file: RawFile) -> str | None:
@@ -125,6 +127,43 @@ def check_all_tell_splits(files: Sequence[RawFile], needs_union: Callable[[tuple
         next_step=f"Leave these out with {printable(chosen)}, give every split a --split NAME=GLOB, or add "
         "--split train=1 to take all files as one split",
     )
+
+
+def check_no_further_split(files: Sequence[RawFile], are_read: Callable[[], bool]) -> None:
+    """Checks that no few files beside those of one split may be those of another, as `TREC_10` beside `train_5500`.
+
+    Of many files some are called after a split by chance, and `dev` and `val` are more than splits.
+
+    Args:
+        files: Tables or texts.
+        are_read: Whether they can be read together.
+
+    Raises:
+        UsageError: If some may be.
+    """
+    names = {file.name for file in files}
+    telling = [file for file in files if split_of(file) is not None]
+    telling = telling or [file for file in files if _without_t(file.name) in names]
+    splits = {split_of(file) or "test" for file in telling}
+    if splits not in ({"train"}, {"test"}) or len(telling) == len(files) or len(files) > _FEW_FILES or not are_read():
+        return
+    split = splits.pop()
+    known = {file.name for file in telling}
+    silent = next(file for file in files if file.name not in known)
+    listed = [file.name for file in telling] if len(telling) <= _LISTED else ["GLOB"]
+    chosen = " ".join(f"--split {split}={printable(shlex.quote(name))}" for name in listed)
+    raise UsageError(
+        f"the names of some files tell the split {split}, and others none",
+        why=f"such as {printable(telling[0].name)}, and {printable(silent.name)}",
+        next_step=f"Add {chosen} --split {'test' if split == 'train' else 'train'} if these are of two splits, or "
+        "--split train=1 to take all files as one split",
+    )
+
+
+def _without_t(name: str) -> str | None:
+    """Returns the name of the file that `a9a.t` tests the training of, as libsvm's data are called; None for others."""
+    found = re.fullmatch(f"(.+)\\.t((?:{COMPRESSED_PATTERN})?)", name)
+    return f"{found[1]}{found[2]}" if found else None
 
 
 def _options(option: str, globs: Sequence[str]) -> str:

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-SPLIT_WORDS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
-    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+_WORDS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test", "testing", "eval", "evaluation"),
 }
+SPLIT_WORDS = {
+    f"{word}{end}": split for split, words in _WORDS.items() for word in words for end in ("", "set", "data")
+} | {"testa": "validation", "testb": "test"}  # As CoNLL 2003 calls them.
 # What any of the words holds: few names do, and there may be a million.
 _SIGN = re.compile("train|val|dev|test|t10k", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]+")

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from shardkit.errors import UsageError
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.class_folders import classes_of
+from shardkit.sources.file_words import name_notes
 from shardkit.sources.media.image_source import ImageSource
-from shardkit.sources.split_names import check_one_dataset, folders_below_split, splits_in_names
+from shardkit.sources.split_names import check_no_further_split, check_one_dataset, folders_below_split, splits_in_names
 from shardkit.sources.split_words import split_in_name
 
 PLAIN, SPLIT_NAMES = SourceOptions(), SourceOptions(has_split_names=True)
@@ -36,9 +37,17 @@ def files(*names):
         ("trainA/1.jpg", "train"),
         ("testB/1.jpg", "test"),
         ("MNIST/t10k-images-idx3-ubyte", "test"),
+        ("clean_trainset_wav/1.wav", "train"),
+        ("IRMAS-TestingData-Part1/1.wav", "test"),
+        ("TrainingData/1.wav", "train"),
+        ("devset.csv", "validation"),
+        ("eng.testa", "validation"),
+        ("eng.testb", "test"),
         ("cats/1.jpg", None),
         ("trainStation/1.jpg", None),
         ("trains/1.jpg", None),
+        ("attestation/1.jpg", None),
+        ("devdatabase.csv", None),
         ("contest.csv", None),
         ("latest/invalid/1.csv", None),
         ("train_and_test.csv", None),
@@ -127,3 +136,60 @@ def test_folders_of_whole_datasets_are_refused(names):
 )
 def test_parts_and_classes_are_one_dataset(names, are_documents):
     check_one_dataset(files(*names), are_documents=are_documents)
+
+
+@pytest.mark.parametrize(
+    ("names", "advice"),
+    [
+        (("train_5500.label", "TREC_10.label"), "--split train=train_5500.label --split test "),
+        (("adult.data", "adult.test"), "--split test=adult.test --split train "),
+        (("a9a", "a9a.t"), "--split test=a9a.t --split train "),
+        (("a9a.bz2", "a9a.t.bz2"), "--split test=a9a.t.bz2 --split train "),
+    ],
+)
+def test_files_beside_those_of_one_split_are_refused(names, advice):
+    with pytest.raises(UsageError) as caught:
+        check_no_further_split(files(*names), lambda: True)
+    assert advice in caught.value.next_step
+    assert "--split train=1" in caught.value.next_step
+    check_no_further_split(files(*names), lambda: False)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train.csv", "train-2.csv"),
+        ("train.csv", "test.csv", "more.csv"),
+        ("train.csv", "dev.csv"),
+        ("train.csv", "dev.csv", "more.csv"),
+        ("dev.log", "prod.log"),
+        ("a.t", "b"),
+        ("a.csv", "b.csv"),
+        tuple(f"{word}.txt" for word in ("train", *"abcdefghijklmnopq")),
+    ],
+)
+def test_other_names_say_nothing_of_a_further_split(names):
+    check_no_further_split(files(*names), lambda: True)
+
+
+@pytest.mark.parametrize("names", [("cats.csv", "dogs.csv"), ("test/run.csv", "test/walk.csv", "train/run.csv")])
+def test_names_that_may_be_classes_are_noted(names):
+    (note,) = name_notes(files(*names))
+    assert note.startswith(f"the names {names[0].rpartition('/')[2]}, {names[1].rpartition('/')[2]} become no column")
+    assert "--source-column NAME" in note
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("a.csv", "b.csv"),
+        ("train.csv", "test.csv"),
+        ("2013-05.csv", "2014-05.csv"),
+        ("part-0.csv", "part-1.csv"),
+        ("train_a.csv", "test_a.csv"),
+        ("cats.csv",),
+        ("x/cats.csv", "y/cats.csv"),
+    ],
+)
+def test_names_of_splits_numbers_and_parts_are_not(names):
+    assert name_notes(files(*names)) == ()

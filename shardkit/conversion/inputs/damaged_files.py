@@ -6,7 +6,7 @@ from shardkit.conversion.plan import DamagedFile
 from shardkit.conversion.rows.bad_rows import MAX_SAMPLES
 from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.messages import printable
-from shardkit.sources.base import RawFile, Source, SourceOptions
+from shardkit.sources.base import RawFile, Source, SourceOptions, settle
 from shardkit.units import format_count
 
 
@@ -36,6 +36,16 @@ def without_damaged(
         more = [f"and {format_count(len(damaged) - len(reasons))} more"] if len(damaged) > len(reasons) else []
         raise BadInputError("no input file can be read", why="; ".join(reasons + more))
     return files, ()
+
+
+def can_be_read(source: Source, files: tuple[RawFile, ...], options: SourceOptions) -> bool:
+    """Returns whether files can be read together, with options that are not settled yet."""
+    try:
+        return problem_of(source, files, settle(source, files, options)) is None
+    except NoRowsError:
+        return True
+    except (BadInputError, UsageError):
+        return False
 
 
 def problem_of(source: Source, files: tuple[RawFile, ...], options: SourceOptions) -> str | None:

@@ -16,7 +16,7 @@ import msgspec
 import xxhash
 
 from shardkit._version import __version__
-from shardkit.conversion.inputs.damaged_files import problem_of, without_damaged
+from shardkit.conversion.inputs.damaged_files import can_be_read, problem_of, without_damaged
 from shardkit.conversion.inputs.option_checks import check_source_options
 from shardkit.conversion.inputs.schema_file import Schema, declared_type
 from shardkit.conversion.plan import DamagedFile, Plan, write_whole
@@ -37,7 +37,14 @@ from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
 from shardkit.sources.naming_tables import check_not_numbered, naming_notes, tables_that_name
 from shardkit.sources.registry import Choice, choose
-from shardkit.sources.split_names import check_all_tell_splits, check_one_dataset, list_notes, splits_in_names
+from shardkit.sources.split_names import (
+    check_all_tell_splits,
+    check_no_further_split,
+    check_one_dataset,
+    list_notes,
+    splits_in_names,
+)
+from shardkit.sources.text.parallel import check_not_parallel
 from shardkit.storage import files as storage
 
 if TYPE_CHECKING:
@@ -169,6 +176,7 @@ def _inspect_listing(
         passed = {file.name for file in choice.passed_over}
         listed = tuple(file for file in listed if file.name not in passed)
     if not is_appended:
+        _check_lines_are_alone(source, listed, options, asked)
         has_split_names = _tell_splits(source, listed, options, asked)
         options = msgspec.structs.replace(options, has_split_names=has_split_names)
     options = msgspec.structs.replace(options, format=source.format)
@@ -307,7 +315,18 @@ def _tell_splits(source: Source, files: tuple[RawFile, ...], options: SourceOpti
             # It names all files that are in the way, of which those without a split are some.
             are_class_documents(files)
         check_all_tell_splits(files, lambda some: _needs_union(source, some, options))
+        if not format_named(source.format).has_row_files:
+            check_no_further_split(files, lambda: can_be_read(source, files, options))
     return bool(splits_in_names(files))
+
+
+def _check_lines_are_alone(
+    source: Source, files: tuple[RawFile, ...], options: SourceOptions, asked: InspectOptions
+) -> None:
+    if source.format != "text" or options.text_record != "line" or asked.has_source_column:
+        return
+    if options.no_labels or not are_class_documents(files):
+        check_not_parallel(files)
 
 
 def _needs_union(source: Source, files: tuple[RawFile, ...], options: SourceOptions) -> bool:
