@@ -61,6 +61,14 @@ _FOREIGN = (
     (b"\x1a\x45\xdf\xa3", "a Matroska or WebM file"),
     (b"#!AMR", "an AMR audio file"),
 )
+_FOREIGN_TEXTS = {
+    ".arff": "ARFF text",
+    **dict.fromkeys((".xml", ".xsd"), "XML text"),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), "HTML text"),
+    **dict.fromkeys((".yaml", ".yml"), "YAML text"),
+    ".sql": "SQL text",
+}
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _SVG = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*(?:<!DOCTYPE svg|<svg[\s>])", re.DOTALL
 )
@@ -160,6 +168,14 @@ def foreign_format(head: bytes) -> str | None:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")) or not _looks_binary(head):
         return None
     return UNKNOWN
+
+
+def foreign_text(head: bytes, name: str) -> str | None:
+    """Returns the format of a text, in words, of which lines are hardly the rows; None for others."""
+    if head.startswith(_LFS_POINTER):
+        return "a pointer of Git LFS"
+    suffix = suffix_of(name)
+    return _FOREIGN_TEXTS.get(suffix_of(name.removesuffix(suffix)) if suffix in COMPRESSED_SUFFIXES else suffix)
 
 
 def is_libsvm(head: bytes) -> bool:

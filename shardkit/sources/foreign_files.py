@@ -10,6 +10,11 @@ from shardkit.messages import printable
 _TABLE = "import pandas; pandas.DataFrame(pandas.CALL(SOURCE)).to_parquet(TARGET)"
 _ARRAYS = "import MODULE, numpy; numpy.savez(TARGET, **{k: VALUE for k, v in CALL(SOURCE).items() if TEST})"
 _HDF5 = (".npz", _ARRAYS, {"MODULE": "h5py", "CALL": "h5py.File", "VALUE": "v[()]", "TEST": 'hasattr(v, "shape")'})
+_ARFF = (
+    "import pandas, scipy.io.arff; pandas.DataFrame(scipy.io.arff.loadarff(SOURCE)[0])"
+    ".map(lambda v: v.decode() if isinstance(v, bytes) else v).to_parquet(TARGET)"
+)
+_YAML = "import pandas, yaml; pandas.DataFrame(yaml.safe_load(open(SOURCE))).to_parquet(TARGET)"
 _TRUSTED = " and you trust it, as it may run any code"
 # By the words for the kind: the extension of the file that the command writes, the command, and what it holds.
 _WAYS = {
@@ -28,6 +33,10 @@ _WAYS = {
     "a file of PyTorch": (
         ".npz", _ARRAYS, {"MODULE": "torch", "CALL": "torch.load", "VALUE": "v.numpy()", "TEST": 'hasattr(v, "numpy")'}
     ),
+    "ARFF text": (".parquet", _ARFF, {}),
+    "XML text": (".parquet", _TABLE, {"CALL": "read_xml"}),
+    "HTML text": (".parquet", "import pandas; pandas.read_html(SOURCE)[0].to_parquet(TARGET)", {}),
+    "YAML text": (".parquet", _YAML, {}),
     "an object of R": (".parquet", "arrow::write_parquet(readRDS(SOURCE), TARGET)", {}),
 }  # fmt: skip
 
@@ -39,6 +48,12 @@ def way_to_read(kind: str, path: str) -> str | None:
         kind: What the file is, as `file_types.foreign_format` words it.
         path: Of the file.
     """
+    if kind == "a pointer of Git LFS":
+        return "Run  git lfs pull  in its repository, which puts the file in its place"
+    if kind == "SQL text":
+        name = printable(path)
+        made = shlex.quote(f"{name.rpartition('/')[2]}.sqlite")
+        return f"If it is a dump of SQLite, run  sqlite3 {made} <{shlex.quote(name)}  and convert {made} --table NAME"
     if kind not in _WAYS:
         return None
     suffix, command, words = _WAYS[kind]

@@ -221,10 +221,13 @@ def _format_of_all(
 
 
 def _advice_on_rows(files: list[RawFile], recognized: dict[str, Recognized]) -> str | None:
-    rows = [file for file in files if _row_format(recognized[file.name])]
-    names = {file.name for file in rows}
-    others = [file for file in files if file.name not in names]
-    return advice_on_rows(rows, others, str(_row_format(recognized[rows[0].name]))) if rows else None
+    by_format: dict[str | None, list[RawFile]] = {}
+    for file in files:
+        by_format.setdefault(_row_format(recognized[file.name]), []).append(file)
+    others = by_format.pop(None, [])
+    found = ((str(format), advice_on_rows(rows, others, str(format))) for format, rows in by_format.items())
+    format, advice = next(((format, advice) for format, advice in found if advice), ("", None))
+    return f"--format {format} {advice}" if advice and len(by_format) > 1 and advice.startswith("--labels") else advice
 
 
 def _refused(
@@ -264,11 +267,13 @@ def _recognize(file: RawFile, options: SourceOptions) -> Recognized:
     try:
         found = _format_of(head, file)
     except UsageError as error:
-        return Recognized(None, file_types.foreign_format(head) or file_types.UNKNOWN, fault, error)
+        return Recognized(None, _foreign_kind(head, file.name), fault, error)
     return Recognized(found, format_named(found).title, fault)
 
 
 def _format_of(head: bytes, file: RawFile) -> str:
+    if not _has_controls(head) and file_types.foreign_text(head, file.name) is not None:
+        raise _unread(file, _foreign_kind(head, file.name))
     own = _recognized(head, file.name)
     if own is not None and own.name != "text":
         return own.name
@@ -281,8 +286,14 @@ def _format_of(head: bytes, file: RawFile) -> str:
     found = file_types.format_of(head, file.name)
     if found is None:
         check_is_decompressed(head, file)
-        raise _unread(file, file_types.foreign_format(head) or file_types.UNKNOWN)
+        raise _unread(file, _foreign_kind(head, file.name))
     return found
+
+
+def _foreign_kind(head: bytes, name: str) -> str:
+    is_binary = _has_controls(head)
+    text = None if is_binary else file_types.foreign_text(head, name)
+    return text or file_types.foreign_format(head) or file_types.UNKNOWN
 
 
 def naming_fault(head: bytes, name: str, compression: str | None) -> str | None:

@@ -61,7 +61,17 @@ def pickled():
     return buffer.getvalue()
 
 
+def arff():
+    return b"@RELATION a\n@ATTRIBUTE a NUMERIC\n@ATTRIBUTE b {x,y}\n@DATA\n1,x\n2,y\n"
+
+
+def yaml():
+    return b"- {a: 1, b: x}\n- {a: 2, b: y}\n"
+
+
 MADE = {
+    "a.arff": (arff, "ARFF text"),
+    "a.yaml": (yaml, "YAML text"),
     "a.h5": (hdf5, "an HDF5 file"),
     "a.mat": (matlab, "a MATLAB file"),
     "a.pt": (tensors, "a file of PyTorch"),
@@ -78,6 +88,13 @@ NAMED = {
         "read_excel",
     ),
     "a.rds": (gzip.compress(b"X\n\0\0\0\3\0\4\1\2" + bytes(40)), "an object of R", "readRDS"),
+    "a.arff": (b"@RELATION a\n@DATA\n1,b\n", "ARFF text", "loadarff"),
+    "a.xml": (b"<a>\n<b/>\n</a>\n", "XML text", "read_xml"),
+    "a.html": (b"<html>\n<table>\n</table>\n</html>\n", "HTML text", "read_html"),
+    "a.yaml": (b"- a: 1\n  b: 2\n", "YAML text", "safe_load"),
+    "a.sql": (b"INSERT INTO t VALUES (1);\n" * 3, "SQL text", "sqlite3 a.sql.sqlite"),
+    "a.xml.gz": (gzip.compress(b"<a>\n</a>\n"), "XML text", "--format text"),
+    "a.jpg": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "a pointer of Git LFS", "git lfs"),
     "a.RData": (gzip.compress(b"RDX3\nX\n\0\0\0\3" + bytes(40)), "a workspace of R", "Parquet first"),
 }
 
@@ -110,3 +127,10 @@ def test_a_file_is_named_alone_and_beside_a_table(tmp_path, name):
     assert way in error.next_step
     (tmp_path / "b.csv").write_text("a,b\n1,2\n")
     assert kind[:9] in "".join(refusal(tmp_path).table)
+
+
+def test_texts_of_other_tools_are_lines_where_that_is_asked(tmp_path):
+    (tmp_path / "a.xml").write_text("<a>\n</a>\n")
+    files = list_inputs([str(tmp_path)]).files
+    assert choose(files, SourceOptions(format="text")).source.format == "text"
+    assert "--format text" in refusal(tmp_path).next_step

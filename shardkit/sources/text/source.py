@@ -131,7 +131,8 @@ class TextSource(SourceSettings):
         num_empty = found.num_lines + (head[-1:] != b"\n") - len(found.starts)
         if num_empty and options.text_record == "line":
             lines = found.num_lines + (head[-1:] != b"\n")
-            notes.append(f"empty lines are no rows: {num_empty:,} of the first {lines:,} of {printable(first.name)}")
+            of = f"{num_empty:,} of the first {lines:,} of {printable(first.name)}"
+            notes.append(f"empty lines are no rows: {of}; --text-record paragraph reads what they part as rows")
         return tuple(notes)
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:

@@ -170,7 +170,7 @@ def check_no_padded_columns(file: RawFile, fields: Sequence[Sequence[str | None]
         UsageError: If one does in all rows.
     """
     for values in fields:
-        if len(values) >= _MIN_LINES and all(value is not None and _PADDED.fullmatch(value) for value in values):
+        if len(values) > 1 and all(value is not None and _PADDED.fullmatch(value) for value in values):
             raise UsageError(
                 "the text looks like a table with blanks between its columns",
                 where=place(file),

@@ -45,6 +45,13 @@ def test_the_command_writes_the_columns(tmp_path, text):
                                       ["18.8", "7", "273.0", "39", "70", "ford torino 39"])  # fmt: skip
 
 
+def test_two_rows_show_blanks_before_a_tab_without_a_header_too(tmp_path):
+    (tmp_path / "a.data").write_text("".join(ALIGNED.splitlines(True)[:3]))
+    files = list_inputs([str(tmp_path)]).files
+    with pytest.raises(UsageError, match="blanks between its columns"):
+        CsvSource().settle(files, SourceOptions(no_header=True))
+
+
 def test_a_table_of_r_is_read_as_advised(tmp_path):
     (tmp_path / "a.txt").write_text(OF_R)
     assert "--delimiter ' ' --skip-lines 1 --columns row,a,b" in refusal(tmp_path)

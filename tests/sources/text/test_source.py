@@ -50,7 +50,8 @@ def test_lines(tmp_path):
     found = read(write(tmp_path, text))
     assert found.columns["text"] == ["one", "two ", "\x0bthree\x0c\x85\u2028still three\rand on", "last"]
     assert found.features == (make_feature("text", "string", media_type="text"),)
-    assert found.notes == ("empty lines are no rows: 2 of the first 6 of a.txt",)
+    note = "empty lines are no rows: 2 of the first 6 of a.txt; --text-record paragraph reads what they part as rows"
+    assert found.notes == (note,)
 
 
 def test_paragraphs(tmp_path):

@@ -47,7 +47,15 @@ def _ljspeech(folder: Path) -> list[Row]:
     return rows
 
 
+def _noisy(folder: Path) -> list[Row]:
+    for seed, name in enumerate(("clean_trainset_wav", "clean_testset_wav", "noisy_trainset_wav", "noisy_testset_wav")):
+        for index in range(3):
+            write(folder / name / f"p{index}.wav", sound(10 * seed + index))
+    return []
+
+
 SPEECH = (
+    Case("VoiceBank, clean and noisy", _noisy, refusal=("clean_testset_wav", "--no-labels")),
     Case("Common Voice", _common_voice, key="audio", label=("sentence",)),
     Case("LibriSpeech", _librispeech, key="audio", label=("transcript",)),
     Case("LJSpeech", _ljspeech, key="audio", label=("transcript",)),

@@ -120,6 +120,12 @@ def _libsvm(folder: Path) -> list[Row]:
     return [("train", None, 1 if line.startswith("+") else -1) for line in lines * 3]
 
 
+def _libsvm_of_tests(folder: Path) -> list[Row]:
+    write(folder / "a1a", "-1 3:1 11:1\n+1 1:1 2:1\n" * 3)
+    write(folder / "a1a.t", "+1 5:1\n" * 2)
+    return [("train", None, -1), ("train", None, 1)] * 3 + [("test", None, 1)] * 2
+
+
 def _titanic(folder: Path) -> list[Row]:
     write(folder / "train.csv", "PassengerId,Survived,Age\n1,0,22\n2,1,38\n")
     write(folder / "test.csv", "PassengerId,Age\n892,34\n893,47\n")
@@ -132,7 +138,8 @@ def _adult(folder: Path) -> list[Row]:
     write(folder / "adult.data", "".join(line.format(i, i / 4) for i in range(20)))
     write(folder / "adult.test", "|1x3 Cross validator\n" + "".join(line.format(100 + i, i / 4) for i in range(20)))
     write(folder / "adult.names", "age: continuous.\nworkclass: Private, State-gov.\n")
-    return [("train", i, " >50K") for i in (*range(20), *range(100, 120))]
+    rows = [("train", i) for i in range(20)] + [("test", i) for i in range(100, 120)]
+    return [(split, i, " >50K") for split, i in rows]
 
 
 def _criteo(folder: Path) -> list[Row]:
@@ -167,6 +174,7 @@ _BY_COLUMNS = (
     + ", ".join(f'"{i}": "t{i}"' for i in range(9))
     + "}}"
 )
+_CARS = "".join(f'1{i}.0   8   30{i}.0   130.0   7{i}  1\t"ford pinto"\n' for i in range(9))
 _COLUMNS = {"key": "id"}
 
 TABLES = (
@@ -199,7 +207,19 @@ TABLES = (
         label=("column_4",),
     ),
     Case("adult.data and adult.test", _adult, refusal=("--comment '|'",)),
-    Case("adult.data and adult.test, --comment", _adult, ("--comment", "|"), key="column_1", label=("column_5",)),
+    Case(
+        "adult.data and adult.test, --comment",
+        _adult,
+        ("--comment", "|"),
+        refusal=("--split test=adult.test --split train",),
+    ),
+    Case(
+        "adult.data and adult.test, what is advised",
+        _adult,
+        ("--comment", "|", "--split", "test=adult.test", "--split", "train"),
+        key="column_1",
+        label=("column_5",),
+    ),
     Case("Criteo, the test without labels", _criteo, refusal=("train.txt has 4", "test.txt has 3")),
     Case("MovieLens, ::", _one("ratings.dat", _RATINGS, []), refusal=("::", "--format text", "sed")),
     Case(
@@ -256,5 +276,13 @@ TABLES = (
     Case('JSON {"data": [...]}', _one("a.json", _RECORDS, []), refusal=("--records data",)),
     Case("JSON, --records data", _one("a.json", _RECORDS, _truth(_rows(6))), **_COLUMNS, options=("--records", "data")),
     Case("libsvm", _libsvm, key="none"),
+    Case("libsvm, a1a and a1a.t", _libsvm_of_tests, refusal=("--split test=a1a.t --split train",)),
+    Case(
+        "libsvm, what is advised",
+        _libsvm_of_tests,
+        ("--split", "test=a1a.t", "--split", "train"),
+        key="none",
+    ),
+    Case("auto-mpg.data, blanks and a tab", _one("auto-mpg.data", _CARS, []), ("--no-header",), refusal=("pandas",)),
     Case("CIFAR-10, pickles", _cifar, refusal=("pickle",)),
 )

@@ -78,6 +78,55 @@ _ACL_IMDB = (
 _CMDS = ("--exclude easy_ham/cmds", "--exclude spam/cmds")
 
 
+def _translations(folder: Path) -> list[Row]:
+    rows = []
+    for tag, split in (("train", "train"), ("valid", "validation"), ("test", "test")):
+        for language in ("de", "en"):
+            rows += _lines(folder, f"{tag}.{language}", [f"{tag} sentence {i} of {language}." for i in range(5)], split)
+    return [row for row in rows if row[1].endswith("de.")]
+
+
+def _intents(folder: Path) -> list[Row]:
+    for split in ("train", "valid", "test"):
+        for name, line in (("seq.in", "fly to rome"), ("seq.out", "O O B-city"), ("label", "flight")):
+            write(folder / split / name, f"{line}\n" * 4)
+    return []
+
+
+def _activities(folder: Path) -> list[Row]:
+    for split in ("train", "test"):
+        for name, line in (("X", "2.8e-01 -2.0e-02"), ("subject", "1"), ("y", "5")):
+            write(folder / split / f"{name}_{split}.txt", f"{line}\n" * 2)
+    return []
+
+
+def _polarities(folder: Path) -> list[Row]:
+    rows = []
+    for label in ("neg", "pos"):
+        path = f"rt-polarity.{label}"
+        lines = [f"a film, {label} {i} ." for i in range(6)]
+        rows += [(split, line, path) for split, line, _ in _lines(folder, path, lines)]
+    return rows
+
+
+def _questions(folder: Path) -> list[Row]:
+    rows = _lines(folder, "train_5500.label", [f"NUM:dist How far is {i} ?" for i in range(6)])
+    return rows + _lines(folder, "TREC_10.label", [f"LOC:city Where is {i} ?" for i in range(3)], "test")
+
+
+def _named_entities(folder: Path) -> list[Row]:
+    rows = []
+    for tag, split in (("train", "train"), ("testa", "validation"), ("testb", "test")):
+        content = "".join(f"EU{i} NNP B-NP B-ORG\nrejects VBZ B-VP O\n\n" for i in range(3))
+        write(folder / f"eng.{tag}", content)
+        rows += [(split, line, None) for line in content.splitlines() if line]
+    return rows
+
+
+_ARFF = "@RELATION iris\n@ATTRIBUTE length NUMERIC\n@ATTRIBUTE class {a,b}\n@DATA\n1.5,a\n2.5,b\n"
+_TREC_SPLITS = ("--split", "train=train_5500.label", "--split", "test")
+
+
 def _newsgroups(folder: Path) -> list[Row]:
     rows = []
     for split in ("train", "test"):
@@ -128,4 +177,22 @@ TEXTS = (
     Case("texts of two corpora", _corpora, refusal=("--include 'amazon/*'", "--source-column file")),
     Case("texts of two corpora, one of them", _corpora, ("--include", "yelp/*"), key="text"),
     Case("20 newsgroups", _newsgroups, key="text"),
+    Case("WMT, train.en and train.de", _translations, refusal=("paste ", "--include '*.de'", "--source-column file")),
+    Case("WMT, one language", _translations, ("--include", "*.de"), key="text"),
+    Case("ATIS, seq.in, seq.out and label", _intents, refusal=("label\\tseq_in\\tseq_out", "--include test/label")),
+    Case("UCI HAR, X, subject and y", _activities, refusal=("X\\tsubject\\ty", "--include test/X_test.txt")),
+    Case("rt-polarity.pos and .neg", _polarities, refusal=("--source-column file", "class")),
+    Case(
+        "rt-polarity, --source-column",
+        _polarities,
+        ("--source-column", "file"),
+        key="text",
+        label=("file",),
+    ),
+    Case("TREC, train_5500 and TREC_10", _questions, refusal=("--split train=train_5500.label --split test",)),
+    Case("TREC, what is advised", _questions, _TREC_SPLITS, key="text"),
+    Case("CoNLL 2003, eng.testa and eng.testb", _named_entities, key="text"),
+    Case("ARFF", lambda f: _lines(f, "iris.arff", _ARFF.splitlines()), refusal=("ARFF", "loadarff", "--format text")),
+    Case("ARFF, --format text", lambda f: _lines(f, "a.arff", _ARFF.splitlines()), ("--format", "text"), key="text"),
+    Case("an XML dump", lambda f: _lines(f, "dump.xml", ["<a>", "<b/>", "</a>"]), refusal=("XML", "--format text")),
 )
