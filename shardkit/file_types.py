@@ -251,9 +251,9 @@ def _is_json(head: bytes, name: str) -> bool:
 
 def _looks_binary(head: bytes) -> bool:
     # A NUL or two is a damaged text, which deserves to have its line named; a tenth of control bytes is no text. An
-    # escape is none of them: logs for terminals are full of colours.
-    num_control = sum(head.count(bytes([c])) for c in (*range(9), *range(14, 27), *range(28, 32)))
-    return num_control * 10 > len(head) and not _is_utf16(head)
+    # escape is none of them, as logs for terminals are full of colours, nor are backspaces alone (underlines).
+    num_control = sum(head.count(bytes([c])) for c in (*range(8), *range(14, 27), *range(28, 32)))
+    return num_control > 0 and (num_control + head.count(b"\b")) * 10 > len(head) and not _is_utf16(head)
 
 
 def _is_utf16(head: bytes) -> bool:

@@ -21,6 +21,7 @@ from shardkit.units import MiB, format_count
 _WORD = re.compile(r"[^\W_]+")
 _LETTERS = re.compile(r"[^\W\d_]+(?:[-_][^\W\d_]+)?")
 _PLAIN_SUFFIXES = frozenset({"", ".txt", ".text", ".log"})
+_LOGS = frozenset({"log", "logs", ".log"})
 _MOST_FILES = 16
 _MAX_COUNTED_BYTES = 512 * MiB
 _BLOCK_BYTES = MiB
@@ -66,9 +67,10 @@ def check_not_parallel(files: Sequence[RawFile]) -> None:
 
 
 def _parallel_in(group: Sequence[RawFile]) -> _Parallel | None:
-    if not 1 < len(group) <= _MOST_FILES:
+    words = {file.name: _words(file) for file in group} if 1 < len(group) <= _MOST_FILES else {}
+    # Logs are often cut after the same number of lines.
+    if not words or any(_LOGS & set(found) for found in words.values()):
         return None
-    words = {file.name: _words(file) for file in group}
     pairs = [pair for pair in itertools.combinations(group, 2) if _differ_in_a_word(*(words[f.name] for f in pair))]
     alike = tuple(file for file in group if any(file in pair for pair in pairs))
     if not alike or _count_up([words[file.name] for file in alike]):

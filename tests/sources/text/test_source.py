@@ -269,3 +269,8 @@ def test_real_text(record):
     expected = (lines_of if record == "line" else paragraphs_of)(path.read_bytes())
     assert [t.encode() for t in found.columns["text"]] == expected
     assert len(found.splits) > 5
+
+
+def test_backspaces_that_underline_are_text(tmp_path):
+    found = read(write(tmp_path, "N\bNA\bAM\bME\bE\n_\bls\n"))
+    assert found.columns["text"] == ["N\bNA\bAM\bME\bE", "_\bls"]

@@ -149,6 +149,11 @@ TEXTS = (
         key="text",
     ),
     Case(
+        "a manual underlined by backspaces",
+        lambda f: _lines(f, "ls.txt", ["N\bNA\bAM\bME\bE", "_\bl_\bs lists files", "_\bO_\bP_\bT"]),
+        key="text",
+    ),
+    Case(
         "code whose lines end in semicolons",
         lambda f: _lines(f, "a.js", ["const a = 1;", "const b = 2;", "f(a);"]),
         key="text",
