@@ -7,13 +7,17 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
+
 from shardkit.errors import UsageError
 from shardkit.file_types import COMPRESSED_PATTERN, suffix_of
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
+from shardkit.sources.file_globs import glob_options, globs_of
 from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.naming_tables import labels_option
-from shardkit.sources.split_names import folders_below_split, split_of
+from shardkit.sources.paired_files import check_no_masks, check_no_pairs, pair_notes
+from shardkit.sources.split_names import folders_below_split, split_of, splits_in_names
 from shardkit.sources.split_words import name_beside_split
 from shardkit.units import MiB, format_count
 
@@ -24,9 +28,7 @@ _MIN_SHARE = 0.75
 _LISTED_CLASSES = 8
 _LISTED_FOLDERS = 3
 _MANY_FOLDERS = 100
-_MIN_PAIRS = 3
 _MANY_OTHERS = 10
-_MASKS = re.compile(r"(?:^|[^a-z])masks?(?:$|[^a-z])", re.IGNORECASE)
 _ARCHIVE_SUFFIX = re.compile(f"\\.(?:zip|tar(?:{COMPRESSED_PATTERN})?|tgz|tbz2?|txz)$", re.IGNORECASE)
 _CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos"})
 # The hash of a mail may stand where others have an extension.
@@ -64,12 +66,15 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
     """
     if options.no_labels:
         return
-    _check_no_masks(files)
-    if options.labels is not None:
+    found = {file.name: class_of(file, options) for file in files}
+    has_labels = options.labels is not None
+    check_no_masks(files, found, lambda left: _option_for_one_folder(left, options), has_labels=has_labels)
+    if has_labels:
         return
     _check_no_class_beside_split(files, options)
     check_depth(files, options)
-    classes = Counter(class_of(file, options) for file in files)
+    classes = Counter(found.values())
+    check_no_pairs(files, found)
     _check_no_container(files, options, classes)
     if naming and set(classes) != {None}:
         table = naming[0]
@@ -97,27 +102,46 @@ def check_depth(files: Sequence[RawFile], options: SourceOptions) -> None:
     Raises:
         UsageError: If a class folder holds files, and another one several folders and no file.
     """
-    above: dict[str | None, RawFile] = {}
-    inner: dict[str | None, set[str]] = {}
+    above: dict[str | None, list[RawFile]] = {}
+    inner: dict[str | None, dict[str, list[RawFile]]] = {}
     depth = min((len(_folders(file, options)) for file in files), default=0)
     for file in files:
         folders, name = _folders(file, options), class_of(file, options)
         level = depth if name is None else options.class_level + 1
         if len(folders) > level:
-            inner.setdefault(name, set()).add(folders[-1])
+            inner.setdefault(name, {}).setdefault(folders[-1], []).append(file)
         else:
-            above.setdefault(name, file)
+            above.setdefault(name, []).append(file)
+    strays = [file for alike in above.values() for file in alike]
     for name, found in inner.items():
-        stray = next(iter(above.values()), None)
-        if len(found) > 1 and stray is not None and (name is None or name not in above):
+        if len(found) > 1 and strays and (name is None or name not in above):
             listed = ", ".join(map(printable, sorted(found)[:_LISTED_FOLDERS]))
+            below = [file for folders in inner.values() for alike in folders.values() for file in alike]
             raise UsageError(
                 "files lie above folders that may be classes",
-                where=place(stray),
+                where=place(strays[0]),
                 why=f"others lie in {listed}",
-                next_step=f"Leave it and the like out with --exclude {shlex.quote(printable(stray.name))}, or add "
+                next_step=f"Leave {'it' if len(strays) == 1 else 'them'} out with {_fewer(strays, below)}, or add "
                 "--no-labels to take all without a class",
             )
+
+
+def _fewer(files: Sequence[RawFile], others: Sequence[RawFile]) -> str:
+    """Returns the options that leave out these files, or the others if these are fewer, or fewer globs tell them."""
+    globs, other_globs = globs_of(files, others), globs_of(others, files)
+    takes_others = (len(others), len(other_globs)) < (len(files), len(globs))
+    return glob_options("--exclude", other_globs if takes_others else globs)
+
+
+def _option_for_one_folder(files: tuple[RawFile, ...], options: SourceOptions) -> str:
+    """Returns the option without which files are refused, since one folder is no class; empty if none is needed."""
+    if options.labels is not None:
+        return ""
+    has_split_names = options.has_split_names and bool(splits_in_names(files))
+    left = msgspec.structs.replace(options, has_split_names=has_split_names)
+    left = msgspec.structs.replace(left, class_level=find_class_level(files, left))
+    is_one = all(class_of(file, left) is None for file in files) and any(_folders(file, left) for file in files)
+    return " --no-labels" if is_one else ""
 
 
 def _check_no_container(files: tuple[RawFile, ...], options: SourceOptions, classes: Mapping[str | None, int]) -> None:
@@ -154,44 +178,6 @@ def _check_no_class_beside_split(files: Sequence[RawFile], options: SourceOption
                 next_step=f"Move the files of {printable(folder)} to {split}/{printable(rest)} and the like, or add "
                 "--no-labels to take them without a class",
             )
-
-
-def _check_no_masks(files: tuple[RawFile, ...]) -> None:
-    masks = [file for file in files if _MASKS.search(_without_suffix(file.name))]
-    beside = {file.name for file in masks}
-    others = {_stem(file) for file in files if file.name not in beside} if masks else set()
-    # A class may be called so; masks are called like their images.
-    if masks and 2 * sum(_stem(file) in others for file in masks) > len(masks):
-        mask = masks[0]
-        kept = {file.name.rpartition("/")[0] for file in files if file.name not in beside}
-        # One folder that is left is no class.
-        more = " --no-labels" if len(kept) == 1 and kept != {""} else ""
-        raise UsageError(
-            "masks lie beside the images",
-            where=place(mask),
-            why=f"{format_count(len(masks))} of {format_count(len(files))} files are called so",
-            next_step=f"Leave them out with --exclude {_glob_of_masks(mask)}{more}, or add --no-labels to take all as "
-            "images",
-        )
-
-
-def _glob_of_masks(mask: RawFile) -> str:
-    if _MASKS.search(mask.name.rpartition("/")[0]):
-        return _glob_of(mask)
-    stem = _without_suffix(mask.name.rpartition("/")[2])
-    found = _MASKS.search(stem)
-    marked = found[0] if found else stem
-    return shlex.quote(
-        f"{'' if stem.startswith(marked) else '*'}{marked}{'' if stem.endswith(marked) else '*'}{suffix_of(mask.name)}"
-    )
-
-
-def _without_suffix(name: str) -> str:
-    return name[: len(name) - len(suffix_of(name))]
-
-
-def _stem(file: RawFile) -> str:
-    return _MASKS.sub("", _without_suffix(file.name.rpartition("/")[2]).lower())
 
 
 def _glob_of(file: RawFile) -> str:
@@ -258,7 +244,7 @@ def class_notes(files: tuple[RawFile, ...], kinds: str, options: SourceOptions) 
             classes,
             *_joined_classes(files, options),
             *_alike_classes(files, options),
-            *_paired_classes(files, options),
+            *pair_notes(files, {file.name: class_of(file, options) for file in files}),
         )
     only = _folders(files[0], options)[-1:] if files else []
     if not only:
@@ -291,22 +277,6 @@ def _alike_classes(files: Sequence[RawFile], options: SourceOptions) -> Iterator
     alike = next((found for found in by_word.values() if len(found) > 1), None)
     if alike is not None:
         yield f"the classes {' and '.join(map(shown, alike))} differ in capitals alone"
-
-
-def _paired_classes(files: Sequence[RawFile], options: SourceOptions) -> Iterator[str]:
-    """Yields a note where the folders hold files of the same names, as images of two sizes or images and masks do."""
-    stems: dict[tuple[str, str], set[str]] = {}
-    for file in files:
-        key = (split_of(file) or "", str(class_of(file, options)))
-        stems.setdefault(key, set()).add(_without_suffix(file.name.rpartition("/")[2]).lower())
-    (_, name), first = next(iter(stems.items()))
-    is_same = all(found == first for (split, _), found in stems.items() if split == next(iter(stems))[0])
-    # Files of a class are often numbered.
-    if is_same and len({name for _, name in stems}) > 1 and sum(not stem.isdigit() for stem in first) >= _MIN_PAIRS:
-        yield (
-            f"all classes have files of the same names; if these belong together, take one folder with "
-            f"--include {shlex.quote(f'*{printable(name)}/*')} --no-labels"
-        )
 
 
 def folder_notes(files: Sequence[RawFile], is_text: bool) -> tuple[str, ...]:

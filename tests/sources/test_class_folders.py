@@ -1,5 +1,8 @@
 """Small texts in class folders are documents with a class; other texts are lines."""
 
+import shlex
+
+import msgspec
 import pytest
 
 from shardkit.errors import UsageError
@@ -13,6 +16,7 @@ from shardkit.sources.class_folders import (
     find_class_level,
     folder_notes,
 )
+from shardkit.sources.file_globs import matches
 from shardkit.sources.registry import choose
 from shardkit.sources.split_names import splits_in_names
 from shardkit.sources.text.source import TextSource
@@ -182,3 +186,102 @@ def test_all_folders_that_are_hardly_classes_are_named(tmp_path):
     with pytest.raises(UsageError, match="the folder images is hardly a class") as caught:
         check_class_folders(files, options)
     assert "by --exclude 'test/images/*' --exclude 'val/images/*';" in str(caught.value)
+
+
+def named(*names):
+    return tuple(RawFile(path=f"/{name}", name=name, num_bytes=9, version="") for name in names)
+
+
+def check(files, **given):
+    splits = SourceOptions(has_split_names=bool(splits_in_names(files)), **given)
+    check_class_folders(files, msgspec.structs.replace(splits, class_level=find_class_level(files, splits)))
+
+
+def numbered(*templates, number=3):
+    return [template.format(i) for template in templates for i in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("names", "advice"),
+    [
+        (numbered("images/{}.jpg", "masks/{}.png"), "--exclude 'masks/*' --no-labels,"),
+        (numbered("{}.jpg", "{}_mask.png"), "--exclude '*_mask.png',"),
+        (numbered("{}.jpg", "mask_{}.png"), "--exclude 'mask_*.png',"),
+        (numbered("{}.jpg", "{}_mask_1.png", "{}_mask_2.png"), "--exclude '*_mask_*.png',"),
+        (numbered("train/{}.png", "val/{}.png", "train_labels/{}_L.png", "val_labels/{}_L.png"), "'*_labels/*',"),
+        (numbered("img/{}.jpg", "img/{}.png"), "--exclude '*.png' --no-labels or --exclude '*.jpg' --no-labels,"),
+        (numbered("gt[1]/a/{}_gt.png", "gt[1]/b/{}_gt.png", "im/a/{}_x.png", "im/b/{}_x.png"), "'gt[[]1]/*',"),
+        (numbered("train/cat/{}.png", "train/cat/{}.GT.png", "train/dog/{}.png"), "--exclude '*.GT.png',"),
+    ],
+)
+def test_masks_are_refused_and_what_is_advised_takes_the_images(names, advice):
+    files = named(*names)
+    with pytest.raises(UsageError, match=r"masks") as caught:
+        check(files)
+    step = str(caught.value.next_step)
+    assert advice in step
+    words = shlex.split(step.partition(" out with ")[2].partition(",")[0].partition(" or ")[0])
+    globs = [words[i + 1] for i, word in enumerate(words) if word == "--exclude"]
+    kept = tuple(file for file in files if not any(matches(file.name, glob) for glob in globs))
+    assert 0 < len(kept) < len(files)
+    check(kept, no_labels="--no-labels" in words)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        numbered("label/{}.png", "cat/{}.png", "dog/{}.png"),
+        numbered("with_mask/{}.png", "without_mask/{}.png"),
+        numbered("seg_train/seg_train/sea/{}.png", "seg_train/seg_train/ice/{}.png", "seg_test/seg_test/sea/{}.png"),
+        numbered("manual/{}.jpg", "automatic/{}.jpg"),
+        ["cat/1.jpg", "cat/1.png", *numbered("cat/c{}.jpg", "dog/{}.jpg")],
+    ],
+)
+def test_classes_are_no_masks(names):
+    check(named(*names))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("A", "B"),
+        ("HR", "LR"),
+        ("high", "low"),
+        ("inputs", "targets"),
+        ("rgb", "depth"),
+        ("x", "y"),
+        ("before", "after"),
+    ],
+)
+def test_folders_of_pairs_are_refused(first, second):
+    files = named(*numbered(f"train/{first}/{{}}.png", f"train/{second}/{{}}.png", f"val/{first}/{{}}.png"))
+    check(files)  # Not all of them are pairs.
+    whole = (*files, *named(*numbered(f"val/{second}/{{}}.png")))
+    with pytest.raises(UsageError, match="are hardly classes") as caught:
+        check(whole)
+    assert f"--include '*/{first}/*'" in str(caught.value)
+    check(whole, no_labels=True)
+
+
+@pytest.mark.parametrize("folders", [("A", "B", "C"), ("cat", "dog"), ("high", "depth")])
+def test_numbered_files_alone_are_no_pairs(folders):
+    check(named(*numbered(*(f"{folder}/{{}}.png" for folder in folders))))
+
+
+def test_the_parts_of_a_pair_may_mark_their_names():
+    with pytest.raises(UsageError, match="HR and LR are hardly classes"):
+        check(named(*numbered("HR/{}.png", "LR/{}x4.png")))
+
+
+@pytest.mark.parametrize(
+    ("names", "globs"),
+    [
+        (numbered("test/x/{}.jpg", "train/y/cat/{}.jpg", "train/y/dog/{}.jpg"), "--exclude 'test/*'"),
+        (numbered("no/{}.jpg", "yes/{}.jpg", "again/no/{}.jpg", "again/yes/{}.jpg"), "--exclude 'again/*'"),
+        (numbered("cat/{}.jpg", "dog/{}.jpg", "x/a/{}.jpg", "x/b/{}.jpg", number=2), "--exclude 'x/*'"),
+    ],
+)
+def test_the_fewer_of_files_at_several_depths_are_advised_to_be_left_out(names, globs):
+    with pytest.raises(UsageError, match="above folders that may be classes") as caught:
+        check(named(*names))
+    assert f"with {globs}, or add" in str(caught.value)

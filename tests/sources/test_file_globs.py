@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from shardkit import file_types
 from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import list_inputs
-from shardkit.sources.base import SourceOptions
-from shardkit.sources.file_globs import matches
+from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.file_globs import globs_of, matches
 from tests.support.examples import draws
 from tests.support.files.archive_makers import tar_of, zip_of
 
@@ -133,3 +133,24 @@ def test_of_a_dataset_whose_records_are_asked_for_nothing_but_its_shards_is_read
     assert names == [shard]
     assert notes == [f"{name} belongs to a dataset beside its shards and was left out" for name in documents]
     assert listed(write(tmp_path / "other", "manifests/a.json"))[0] == ["manifests/a.json"]
+
+
+_PARTS = st.sampled_from(["a", "b", "mask", "x_mask", "[1]", "a*", "1", "2"])
+_PATHS = st.builds(
+    lambda folders, stem, suffix: "/".join([*folders, f"{stem}{suffix}"]),
+    st.lists(_PARTS, max_size=3),
+    _PARTS,
+    st.sampled_from(["", ".png", ".JPG", ".png"]),
+)
+
+
+@settings(max_examples=draws(300), deadline=None)
+@given(st.sets(_PATHS, min_size=2, max_size=12), st.integers(1, 11))
+def test_globs_match_the_files_that_are_wanted_and_none_of_the_others(names, number):
+    files = [RawFile(path=f"/{name}", name=name, num_bytes=1, version="") for name in sorted(names)]
+    wanted, others = files[:number], files[number:]
+    globs = globs_of(wanted, others)
+    assert all(any(matches(file.name, glob) for glob in globs) for file in wanted)
+    # A name alone is that of a file in any folder.
+    taken = [file.name for file in others if any(matches(file.name, glob) for glob in globs)]
+    assert all(name.rpartition("/")[2] in names for name in taken)

@@ -1,0 +1,227 @@
+"""Files that belong together, such as an image and its mask: folders of them are no classes, and each is no row."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from shardkit.errors import UsageError
+from shardkit.messages import printable
+from shardkit.sources.base import RawFile, place
+from shardkit.sources.file_globs import common_end, glob_options, globs_of, suffix_with_case
+from shardkit.sources.split_names import split_of
+from shardkit.units import format_count
+
+Classes = Mapping[str, str | None]
+"""The class folder of each file by its name, None where it has none."""
+
+_MIN_PAIRS = 3
+_MASK_WORDS = frozenset({"mask", "masks"})
+_MASKS = "masks?|labels?|annotations?|annots?|gts?|groundtruths?|truths?|segs?|segmentations?|trimaps?|mattes?"
+_IN_FOLDER = re.compile(_MASKS)
+# Two classes may be called manual and automatic.
+_IN_NAME = re.compile(f"{_MASKS}|manual")
+_SIGN = re.compile(_IN_NAME.pattern, re.IGNORECASE)
+# gtFine and GroundTruth are two words each.
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_MARK = re.compile(rf"(?:^|[^a-z])(?:{_MASKS})(?:$|[^a-z])", re.IGNORECASE)
+_END = re.compile(r"[^A-Za-z0-9]+(?=[^A-Za-z]*[A-Za-z])")
+_NO_DIGIT = re.compile(r"[^0-9].*")
+# What people call the folders of the two or more parts of each example.
+_PARTS = (
+    {"A", "B"},
+    {"x", "y"},
+    {"X", "Y"},
+    {"hr", "lr"},
+    {"hq", "lq"},
+    {"high", "low"},
+    {"input", "output", "target", "gt", "groundtruth"},
+    {"source", "target"},
+    {"src", "tgt"},
+    {"before", "after"},
+    {"image", "img", "label", "mask", "gt", "groundtruth", "annotation"},
+    {"clean", "noisy"},
+    {"rgb", "depth"},
+    {"color", "depth"},
+)
+
+
+def check_no_masks(
+    files: tuple[RawFile, ...],
+    classes: Classes,
+    option_for: Callable[[tuple[RawFile, ...]], str],
+    *,
+    has_labels: bool,
+) -> None:
+    """Checks that no masks lie beside their images: files that are called so and like another one, or in pairs.
+
+    Args:
+        files: A row each.
+        classes: Theirs.
+        option_for: Returns the option that is needed besides if only some files are left.
+        has_labels: Whether labels tell what the files are.
+
+    Raises:
+        UsageError: If masks do, or files of the same names with another extension.
+    """
+    if masks := _masks_among(files, classes):
+        beside = {file.name for file in masks}
+        kept = tuple(file for file in files if file.name not in beside)
+        globs = globs_of(masks, kept, _marks_of(masks[0]))
+        if has_labels:
+            # The labels may lie in the same folders.
+            suffixes = {suffix_with_case(file.name) for file in masks}
+            suffix = suffixes.pop() if len(suffixes) == 1 else ""
+            globs = tuple(f"{glob}{suffix}" if glob.endswith("/*") else glob for glob in globs)
+        raise UsageError(
+            "masks lie beside the images",
+            where=place(masks[0]),
+            why=f"{format_count(len(masks))} of {format_count(len(files))} files are called so",
+            next_step=f"Leave them out with {glob_options('--exclude', globs)}{option_for(kept)}, or add "
+            "--no-labels to take all as images",
+        )
+    if not has_labels:
+        _check_no_twins(files, option_for)
+
+
+def _marks_of(mask: RawFile) -> tuple[str, ...]:
+    stem, suffix = _without_suffix(mask.name.rpartition("/")[2]), suffix_with_case(mask.name)
+    found = _MARK.search(stem)
+    if found is None:
+        return ()
+    before, after = ("" if found.start() == 0 else "*"), ("" if found.end() == len(stem) else "*")
+    return (f"{before}{found[0]}{after}{suffix}",)
+
+
+def _check_no_twins(files: Sequence[RawFile], option_for: Callable[[tuple[RawFile, ...]], str]) -> None:
+    by_path: dict[str, list[RawFile]] = {}
+    for file in files:
+        by_path.setdefault(_without_suffix(file.name), []).append(file)
+    twins = [alike for alike in by_path.values() if len(alike) == 2]
+    kinds = Counter(tuple(sorted(suffix_with_case(file.name) for file in alike)) for alike in twins)
+    (first, second), count = kinds.most_common(1)[0] if kinds else (("", ""), 0)
+    if not first or count < _MIN_PAIRS or 4 * count <= len(files):
+        return
+    example = next(alike for alike in twins if {suffix_with_case(file.name) for file in alike} == {first, second})
+    ways = []
+    for suffix in (second, first):
+        kept = tuple(file for file in files if not file.name.endswith(suffix))
+        ways.append(f"--exclude {shlex.quote(f'*{printable(suffix)}')}{option_for(kept) if kept else ''}")
+    raise UsageError(
+        "files of the same names lie beside each other",
+        where=place(example[0]),
+        why=f"{format_count(2 * count)} of {format_count(len(files))} files end in {printable(first)} and "
+        f"{printable(second)}, as images and their masks do",
+        next_step=f"Leave one kind out with {' or '.join(ways)}, or add --no-labels to take all",
+    )
+
+
+def _masks_among(files: Sequence[RawFile], classes: Classes) -> list[RawFile]:
+    """Returns the files that are called masks, if more than half of them are called like others besides."""
+    words = {file.name: found for file in files if (found := _mask_words(file.name))}
+    if len(words) == len(files):
+        # What all are called tells none apart.
+        shared = frozenset.intersection(*words.values()) if words else frozenset()
+        words = {name: rest for name, found in words.items() if (rest := found - shared)}
+    names = {classes[file.name] for file in files if file.name not in words}
+    if len(names - {None}) > 1:
+        # Beside two others a folder may be a class, unless it is called mask.
+        words = {
+            name: found
+            for name, found in words.items()
+            if found & _MASK_WORDS or found - _mask_words(f"{classes[name]}/")
+        }
+    masks = [file for file in files if file.name in words]
+    others = _keys_of([file for file in files if file.name not in words]) if masks else set()
+    return masks if 2 * sum(_is_called_like(file, others) for file in masks) > len(masks) else []
+
+
+def _mask_words(name: str) -> frozenset[str]:
+    if _SIGN.search(name) is None:
+        return frozenset()
+    folder, _, last = _without_suffix(name).rpartition("/")
+    return frozenset(_words(folder, _IN_FOLDER) | _words(last, _IN_NAME))
+
+
+def _words(text: str, wanted: re.Pattern[str]) -> set[str]:
+    return {word for found in _WORD.findall(text) if wanted.fullmatch(word := found.lower())}
+
+
+def _keys_of(files: Sequence[RawFile]) -> set[str]:
+    """Returns what files may share with their masks: their names, also without what all in a folder end in."""
+    by_folder: dict[str, list[str]] = {}
+    for file in files:
+        by_folder.setdefault(file.name.rpartition("/")[0], []).append(_stem(file))
+    return {key for stems in by_folder.values() for key in (*stems, *_without_common_end(stems))}
+
+
+def _is_called_like(mask: RawFile, others: Collection[str]) -> bool:
+    stem = _stem(mask)
+    starts = (stem[: found.start()] for found in _END.finditer(stem))
+    return stem in others or _MARK.sub("", stem) in others or any(start in others for start in starts)
+
+
+def _without_common_end(stems: Sequence[str]) -> list[str]:
+    end = _NO_DIGIT.search(common_end(stems)) if len(stems) > 1 else None
+    return [stem.removesuffix(end[0]) for stem in stems] if end else list(stems)
+
+
+def check_no_pairs(files: Sequence[RawFile], classes: Classes) -> None:
+    """Checks that class folders are not called like parts of examples, such as `HR` and `LR`, and hold the same names.
+
+    Raises:
+        UsageError: If they are.
+    """
+    names = sorted({str(name) for name in classes.values()})
+    # Small letters are hardly the two domains of CycleGAN.
+    parts = {name if len(name) == 1 else name.lower().replace("_", "").removesuffix("s") for name in names}
+    if len(parts) < 2 or not any(parts <= known for known in _PARTS):
+        return
+    stems = _names_by_class(files, classes)
+    splits = {split for split, _ in stems}
+    found = {split: [set(_without_common_end(stems.get((split, name), []))) for name in names] for split in splits}
+    if any(len(sets[0]) < 2 or any(one != sets[0] for one in sets) for sets in found.values()):
+        return
+    ways = []
+    for name in names:
+        wanted = [file for file in files if classes[file.name] == name]
+        others = [file for file in files if classes[file.name] != name]
+        ways.append(glob_options("--include", globs_of(wanted, others)))
+    raise UsageError(
+        f"the folders {' and '.join(map(printable, names))} are hardly classes",
+        where=place(files[0]),
+        why="they hold files of the same names, as the parts of pairs do",
+        next_step=f"Take one of them with {' or '.join(ways)} and --no-labels, which alone takes all without a class; "
+        "if they are classes, give the folders other names",
+    )
+
+
+def pair_notes(files: Sequence[RawFile], classes: Classes) -> Iterator[str]:
+    """Yields a note where class folders hold files of the same names, as images of two sizes or images and masks do."""
+    stems = _names_by_class(files, classes)
+    (split, name), names = next(iter(stems.items()))
+    first = set(names)
+    is_same = all(set(found) == first for (other, _), found in stems.items() if other == split)
+    # Files of a class are often numbered.
+    if is_same and len({name for _, name in stems}) > 1 and sum(not stem.isdigit() for stem in first) >= _MIN_PAIRS:
+        yield (
+            f"all classes have files of the same names; if these belong together, take one folder with "
+            f"--include {shlex.quote(f'*{printable(name)}/*')} --no-labels"
+        )
+
+
+def _names_by_class(files: Sequence[RawFile], classes: Classes) -> dict[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for file in files:
+        found.setdefault((split_of(file) or "", str(classes[file.name])), []).append(_stem(file))
+    return found
+
+
+def _without_suffix(name: str) -> str:
+    return name[: len(name) - len(suffix_with_case(name))]
+
+
+def _stem(file: RawFile) -> str:
+    return _without_suffix(file.name.rpartition("/")[2]).lower()
