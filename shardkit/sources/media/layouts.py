@@ -38,6 +38,7 @@ _TITLE_BYTES = 64 * KiB
 _SIDECARS = (".txt", ".caption", ".lab", ".json")
 _FOREIGN_FORMS = (
     ("LabelMe", ".json", re.compile(rb'"shapes"\s*:\s*\[')),
+    ("CreateML", ".json", re.compile(rb'"annotations"\s*:\s*\[\s*\{[^\]]*"coordinates"\s*:\s*\{')),
     ("CVAT", ".xml", re.compile(rb"<annotations>\s*<version>")),
 )
 _VOC = re.compile(rb"<annotation[\s>]")

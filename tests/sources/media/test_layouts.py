@@ -201,6 +201,12 @@ def test_captions_of_coco_are_read_where_no_boxes_are(tmp_path):
 @pytest.mark.parametrize(
     ("title", "name", "content"),
     [
+        (
+            "CreateML",
+            "_annotations.createml.json",
+            '[{"image": "a.jpg", "annotations": []}, {"image": "b.jpg", "annotations": '
+            '[{"label": "c", "coordinates": {"x": 5, "y": 5, "width": 2, "height": 2}}]}]',
+        ),
         ("LabelMe", "a.json", '{"version": "5.0.1", "flags": {}, "shapes": [], "imagePath": "a.jpg"}'),
         ("CVAT", "annotations.xml", '<?xml version="1.0"?>\n<annotations>\n  <version>1.1</version></annotations>'),
     ],
