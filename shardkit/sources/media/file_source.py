@@ -33,7 +33,7 @@ from shardkit.sources.columns.whole_rows import WholeRows
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.files.whole_files import WholeFiles, read_heads, read_whole_files, split_files
 from shardkit.sources.media.label_tables import DECLARED_SIZE
-from shardkit.sources.media.labels import FileLabels, load_labels
+from shardkit.sources.media.labels import FileLabels, load_labels, unlabelled_notes
 from shardkit.units import format_size
 
 _TYPE_BYTES = 16
@@ -137,7 +137,9 @@ class MediaSource(SourceSettings, ABC):
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns notes on classes, and on labels and files that do not go together."""
         labels = self._labels(files, options)
-        return class_notes(files, self.words.many, options) if labels is None else labels.notes
+        if labels is None:
+            return class_notes(files, self.words.many, options)
+        return (*labels.notes, *unlabelled_notes(files, labels.matching.positions, self.words.many))
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the list of files."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardkit import file_types
 from shardkit.errors import BadInputError, UsageError
@@ -25,7 +27,7 @@ from shardkit.sources.json.lines_source import JsonLinesSource
 from shardkit.sources.listing import list_inputs
 from shardkit.sources.media.box_tables import OBJECTS, boxes_of, with_objects
 from shardkit.sources.media.coco import is_coco, read_coco
-from shardkit.sources.media.label_tables import FILE_KEYS, LabelColumns, LabelTable, choose_key
+from shardkit.sources.media.label_tables import FILE_KEYS, LabelColumns, LabelTable, choose_key, is_name_of_file
 from shardkit.sources.media.layouts import Layout
 from shardkit.sources.media.sidecars import decoded, read_texts, read_transcripts, read_yolo
 from shardkit.sources.media.voc import VocLabels, voc_files
@@ -36,6 +38,10 @@ _LJSPEECH = ("id", "transcript", "normalized_transcript")
 _HEAD_BYTES = 65536
 _MAX_BYTES = 256 * MiB
 _MAX_TITLES = 8
+_LISTED = 3
+# As Flickr8k counts the captions of an image, behind an extension.
+_NUMBER_OF_FILE = re.compile(r"(\.[A-Za-z0-9]{1,5})#[0-9]+$")
+_FIRST_KEY = re.compile(rb'\s*\{\s*"([^"\\]+)"\s*:')
 
 
 class Labelled(NamedTuple):
@@ -76,14 +82,37 @@ def read_labels(layout: Layout | None, found: tuple[RawFile, ...], labelled: Lab
     head = read_head(file, _HEAD_BYTES)
     if file_types.format_of(head[: file_types.HEAD_BYTES], file.name) == "jsonl" and is_coco(head):
         return read_coco(file)
+    if (lines := _lines_of_object(file, head, labelled.files)) is not None:
+        return _read_copy(JsonLinesSource(), file, "labels.jsonl", lines, plain)
     source = _source_of(head, file)
     if source.format == "csv" and (rows := rows_of_words(file, head)) is not None:
-        with TemporaryDirectory() as folder:
-            table = Path(folder, "labels.tsv")
-            table.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
-            copy = msgspec.structs.replace(list_inputs([str(table)]).files[0], name=file.name)
-            return _read_table(source, (copy,), plain.with_options(delimiter="\t", quote="none"))
+        text = "".join("\t".join(row) + "\n" for row in rows)
+        return _read_copy(source, file, "labels.tsv", text, plain.with_options(delimiter="\t", quote="none"))
     return _read_table(source, found, plain)
+
+
+def _read_copy(source: Source, file: RawFile, name: str, text: str, labelled: Labelled) -> LabelTable:
+    with TemporaryDirectory() as folder:
+        table = Path(folder, name)
+        table.write_text(text, encoding="utf-8")
+        copy = msgspec.structs.replace(list_inputs([str(table)]).files[0], name=file.name)
+        return _read_table(source, (copy,), labelled)
+
+
+def _lines_of_object(file: RawFile, head: bytes, files: Sequence[str]) -> str | None:
+    """Returns JSON Lines of the names and labels in one object, as of `{"1.jpg": "cat"}`; None if a file is none."""
+    first = _FIRST_KEY.match(head)
+    if first is None or not is_name_of_file(files, first[1].decode("utf-8", "replace")):
+        return None
+    try:
+        by_name = msgspec.json.decode(_text(file), type=dict[str, Any])
+    except msgspec.DecodeError:
+        # Several objects, as in JSON Lines, or damage, which the reader of JSON names.
+        return None
+    rows = (
+        {"file": name, **(value if isinstance(value, dict) else {"label": value})} for name, value in by_name.items()
+    )
+    return "".join(f"{msgspec.json.encode(row).decode()}\n" for row in rows)
 
 
 def _source_of(head: bytes, file: RawFile) -> Source:
@@ -201,8 +230,8 @@ def _read_table(
     batches = [part.batch for part in parts]
     if not any(batch.num_rows for batch in batches):
         raise BadInputError("there are no labels", where=place(found[0]))
-    table = pa.Table.from_batches(batches)
-    texts = {f.name: _one_chunk(table.column(f.name)).cast(pa.string()) for f in features if _may_name_files(f)}
+    table, features, trimmed = _without_blanks(pa.Table.from_batches(batches), features)
+    texts = {f.name: _as_names(_one_chunk(table.column(f.name))) for f in features if _may_name_files(f)}
     own_key = next((f.name for name in FILE_KEYS for f in features if f.name.lower() == name), features[0].name)
     chosen = choose_key(texts, own_key, labelled.files, place(found[0]))
     key = next(f for f in features if f.name == chosen)
@@ -228,11 +257,38 @@ def _read_table(
     rest = tuple(f for f in features if f is not key)
     columns = {f.name: _one_chunk(table.column(f.name)) for f in rest}
     unique = names.unique()
-    notes = () if chosen == own_key else (f"column {shown(chosen)} of the labels names the files",)
+    notes = (*trimmed, *([] if chosen == own_key else [f"column {shown(chosen)} of the labels names the files"]))
+    own_name = _NUMBER_OF_FILE.sub(r"\1", key.name)
     if len(unique) == len(names):
-        return LabelTable(names.to_pylist(), rest, columns, notes, key=key.name)
+        return LabelTable(names.to_pylist(), rest, columns, notes, key=own_name)
     grouped = _grouped(names, unique, rest, columns, found[0])
-    return grouped._replace(key=key.name, notes=(*notes, *grouped.notes))
+    return grouped._replace(key=own_name, notes=(*notes, *grouped.notes))
+
+
+def _without_blanks(table: pa.Table, features: Features) -> tuple[pa.Table, Features, tuple[str, ...]]:
+    """Returns a table whose header has blanks behind its commas without these, and a note, if there are any.
+
+    Texts of the columns lose the blanks around them too.
+    """
+    names = [f.name.strip() for f in features]
+    trimmed = [f.name for f, name in zip(features, names, strict=True) if f.name != name]
+    if not trimmed or len(set(names)) < len(names) or not all(names):
+        return table, features, ()
+    columns = [table.column(f.name) for f in features]
+    columns = [
+        pc.utf8_trim_whitespace(column) if pa.types.is_string(column.type) and f.name in trimmed else column
+        for f, column in zip(features, columns, strict=True)
+    ]
+    renamed = tuple(msgspec.structs.replace(f, name=name) for f, name in zip(features, names, strict=True))
+    listed = ", ".join(shown(name.strip()) for name in trimmed[:_LISTED])
+    more = ", ..." if len(trimmed) > _LISTED else ""
+    note = f"blanks around the names and values of {listed}{more} of the labels are left out"
+    return pa.table(columns, names=names), renamed, (note,)
+
+
+def _as_names(column: pa.Array) -> pa.Array:
+    """Returns the names of files in a column of labels, `1.jpg` for the captions `1.jpg#0` and `1.jpg#1`."""
+    return pc.replace_substring_regex(column.cast(pa.string()), _NUMBER_OF_FILE.pattern, r"\1")
 
 
 def _may_name_files(feature: Feature) -> bool:

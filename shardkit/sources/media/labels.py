@@ -6,6 +6,7 @@ import contextlib
 import functools
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from shardkit.features import Feature, Features
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.class_folders import list_counts
+from shardkit.sources.file_globs import glob_options, globs_of
 from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import list_inputs
 from shardkit.sources.media.label_readers import Labelled, read_labels
@@ -34,7 +36,7 @@ from shardkit.sources.media.label_tables import (
     match_names,
 )
 from shardkit.sources.media.layouts import Layout, find_layout, is_media_name, is_unread
-from shardkit.sources.split_names import folders_below_split, read_names, splits_in_names
+from shardkit.sources.split_names import folders_below_split, in_order, read_names, split_of, splits_in_names
 from shardkit.sources.split_words import split_in_name
 from shardkit.storage import files as storage
 from shardkit.units import format_number
@@ -308,6 +310,32 @@ def _load(
     is_relative = isinstance(columns, LabelTable) and columns.is_relative
     classes = _class_notes(features, columns, found_values)
     return FileLabels(features, matching, columns, (*columns.notes, *notes, *matching.notes, *classes), is_relative)
+
+
+def unlabelled_notes(files: Sequence[RawFile], positions: Positions, kinds: str) -> Iterator[str]:
+    """Yields a note where no file of some splits has a label: folders give none either where labels are named.
+
+    Args:
+        files: A row each.
+        positions: Of the label of each, -1 where it has none.
+        kinds: What they are, such as `images`.
+    """
+    if (positions >= 0).all():
+        return
+    counts = Counter(split_of(file) or "" for file in files)
+    labelled = {split_of(file) or "" for file, position in zip(files, positions.tolist(), strict=True) if position >= 0}
+    silent = [split for split in in_order(counts.keys()) if split not in labelled]
+    if silent and "" not in counts:
+        kept = [file for file in files if split_of(file) in labelled]
+        lost = [file for file in files if split_of(file) not in labelled]
+        listed = " and ".join(
+            f"{counts[split]:,} {kinds if counts[split] > 1 else kinds.removesuffix('s')} of {split}"
+            for split in silent
+        )
+        are_in_folders = len({tuple(folders_below_split(file.name)[-1:]) for file in lost}) > 1
+        why = ", since folders are no classes beside a file of labels" if are_in_folders else ""
+        # Not --include, since the labels may lie among the files.
+        yield f"{listed} have no label{why}; {glob_options('--exclude', globs_of(lost, kept))} takes the others alone"
 
 
 def _is_blank(values: pa.Array) -> bool:

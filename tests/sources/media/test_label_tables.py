@@ -268,3 +268,47 @@ def test_objects_that_are_no_boxes_are_refused(tmp_path):
 )
 def test_what_follows_a_point_is_part_of_a_name(files, labels, expected):
     assert match_names(files, labels, "l.csv", "images").positions.tolist() == expected
+
+
+def test_splits_without_labels_are_named_with_the_option_that_takes_the_others(tmp_path):
+    folder = images(tmp_path, "train/cat/a.png", "train/dog/b.png", "val/c.png", "test/d.png")
+    labels = text(tmp_path, "l.csv", "file,n\nc.png,1\n")
+    _, _, notes, _ = read(folder, labels)
+    (note,) = [note for note in notes if "--exclude" in note]
+    assert note.startswith("2 images of train and 1 image of test have no label, since folders are no classes")
+    assert "--exclude 'test/*' --exclude 'train/*' takes the others alone" in note
+
+
+def test_blanks_around_the_names_of_columns_are_left_out(tmp_path):
+    labels = text(tmp_path, "l.csv", "filename, age, kind\na.png, 3, big cat\nb.png, 5, dog\n")
+    found, rows, notes, _ = read(images(tmp_path, "a.png", "b.png"), labels)
+    assert found["age"].dtype == "int64"
+    assert {n: (r["age"], r["kind"]) for n, r in rows.items()} == {"a.png": (3, "big cat"), "b.png": (5, "dog")}
+    assert notes[0] == "blanks around the names and values of 'age', 'kind' of the labels are left out"
+
+
+@pytest.mark.parametrize("header", ["", "image\tcaption\n"])
+def test_numbers_behind_names_of_files_are_no_part_of_them(tmp_path, header):
+    lines = "".join(f"{name}.jpg#{i}\tA {name} {i} .\n" for name in "ab" for i in range(2))
+    folder = images(tmp_path, "a.jpg", "b.jpg")
+    found, rows, _, _ = read(folder, text(tmp_path, "token.txt", f"{header}{lines}"))
+    column = "caption" if header else "column_2"
+    assert found[column].shape == (None,)
+    assert {name: row[column] for name, row in rows.items()} == {
+        f"{name}.jpg": [f"A {name} 0 .", f"A {name} 1 ."] for name in "ab"
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('{"aa.png": "cat", "bb.png": "dog"}', {"label": "cat"}),
+        ('{"aa": 3, "bb": 5}', {"label": 3}),
+        ('{"aa.png": {"kind": "cat", "age": 3}, "bb.png": {"kind": "dog", "age": 5}}', {"kind": "cat", "age": 3}),
+        ('{"aa.png": [1, 2], "bb.png": []}', {"label": [1, 2]}),
+    ],
+)
+def test_an_object_may_give_the_label_of_each_file(tmp_path, content, expected):
+    _, rows, notes, _ = read(images(tmp_path, "aa.png", "bb.png"), text(tmp_path, "l.json", content))
+    assert {name: rows["aa.png"][name] for name in expected} == expected
+    assert notes == ()

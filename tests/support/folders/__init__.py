@@ -3,10 +3,11 @@
 from tests.support.folders.annotated import ANNOTATED
 from tests.support.folders.classes import CLASSES
 from tests.support.folders.found_tables import FOUND_TABLES
+from tests.support.folders.pairs import PAIRS
 from tests.support.folders.parts import Case
 from tests.support.folders.published import PUBLISHED
 from tests.support.folders.speech import SPEECH
 from tests.support.folders.tables import TABLES
 from tests.support.folders.texts import TEXTS
 
-CASES: tuple[Case, ...] = (*CLASSES, *ANNOTATED, *SPEECH, *TABLES, *TEXTS, *PUBLISHED, *FOUND_TABLES)
+CASES: tuple[Case, ...] = (*CLASSES, *ANNOTATED, *SPEECH, *TABLES, *TEXTS, *PUBLISHED, *FOUND_TABLES, *PAIRS)
