@@ -190,6 +190,12 @@ def _read_all_coco(layout: Layout) -> LabelTable:
     return LabelTable(names, tables[0].features, columns, tuple(notes))
 
 
+def _read_texts_apart(layout: Layout) -> LabelTable:
+    """Returns the transcripts in texts whose outer folder is not that of the sounds."""
+    table = read_texts(layout.labels, "transcript")
+    return table._replace(names=[name.partition("/")[2] for name in table.names])
+
+
 def _in_folder(folder: str, name: str) -> str:
     """Returns where a file lies that a document names, with or without its folder."""
     parent, slash, last = folder.rpartition("/")
@@ -208,6 +214,7 @@ READERS: Mapping[str, Callable[[Layout, Labelled], LabelColumns]] = {
     "yolo": lambda layout, labelled: read_yolo(layout.labels, layout.others),
     "captions": lambda layout, labelled: read_texts(layout.labels, "caption"),
     "spoken": lambda layout, labelled: read_texts(layout.labels, "transcript"),
+    "spoken apart": lambda layout, labelled: _read_texts_apart(layout),
     "transcripts": lambda layout, labelled: read_transcripts(layout.labels),
 }
 

@@ -44,7 +44,7 @@ from shardkit.units import format_number
 _CLASS_NAME = re.compile(r"label|class|categor|target", re.IGNORECASE)
 _MAX_CLASSES = 1000
 _LISTED_FOLDERS = 3
-_ABOUT_WHOLE_FILES = ("folder table", "table", "captions", "spoken", "fields", "voc")
+_ABOUT_WHOLE_FILES = ("folder table", "table", "captions", "spoken", "spoken apart", "fields", "voc")
 _NO_CLASSES = frozenset({"bbox", "caption", "transcript", "normalized_transcript", "sentence"})
 
 

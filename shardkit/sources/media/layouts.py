@@ -296,7 +296,22 @@ def _sidecars(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | Non
         if alike and all(f.name.rpartition(".")[0] in stems for f in alike):
             kind = "fields" if suffix == ".json" else "captions" if has_image_suffix(media[0].name) else "spoken"
             return Layout(kind, f"a {suffix} beside each file", alike)
-    return None
+    is_sound = suffix_of(media[0].name) in FORMATS["audio"].suffixes
+    return _transcripts_apart(media, data) if data and is_sound else None
+
+
+def _transcripts_apart(media: Sequence[RawFile], data: Sequence[RawFile]) -> Layout | None:
+    """Returns the layout of texts in a folder of their own, as of VCTK: `txt/p225/1.txt` for `wav48/p225/1.wav`."""
+    below = {_below_first(f) for f in media}
+    alike = tuple(f for f in data if suffix_of(f.name) in (".txt", ".lab") and _below_first(f) in below)
+    folders, own = ({f.name.partition("/")[0] for f in files} for files in (media, alike))
+    if "" in below or 2 * len(alike) <= len(media) or not folders.isdisjoint(own):
+        return None
+    return Layout("spoken apart", f"a text of each file in {' and '.join(map(printable, sorted(own)))}", alike)
+
+
+def _below_first(file: RawFile) -> str:
+    return file.name.rpartition(".")[0].partition("/")[2]
 
 
 _FORMS: tuple[Callable[[Sequence[RawFile], Sequence[RawFile]], Layout | None], ...] = (

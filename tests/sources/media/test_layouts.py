@@ -37,6 +37,7 @@ def listed(folder, *names, **contents):
         (["a.jpg", "b.jpg", "a.caption"], "captions", 1),
         (["a.jpg", "b.jpg", "a.txt"], "yolo", 1),
         (["a.wav", "a.txt"], "spoken", 1),
+        (["wav48/p1/1.wav", "wav48/p2/1.wav", "txt/p1/1.txt", "txt/p2/1.txt", "info.txt"], "spoken apart", 2),
         (["1/2/1-2-0.flac", "1/2/1-2.trans.txt"], "transcripts", 1),
         (["clips/a.mp3", "train.tsv", "dev.tsv", "other.tsv"], "common voice", 2),
         (["train/a.jpg", "train.csv", "sample_submission.csv"], "table", 1),
@@ -50,7 +51,15 @@ def test_the_layouts(tmp_path, names, kind, labels):
 
 @pytest.mark.parametrize(
     "names",
-    [["a/1.jpg", "b/2.jpg"], ["a.jpg", "README.md"], ["a.jpg", "notes.txt"], ["a.csv", "b.txt"], ["a.jpg", "x.csv"]],
+    [
+        ["wav/a/1.jpg", "txt/a/1.txt"],
+        ["1.wav", "txt/1.txt", "notes/1.txt"],
+        ["a/1.jpg", "b/2.jpg"],
+        ["a.jpg", "README.md"],
+        ["a.jpg", "notes.txt"],
+        ["a.csv", "b.txt"],
+        ["a.jpg", "x.csv"],
+    ],
 )
 def test_no_layout(tmp_path, names):
     assert find_layout(listed(tmp_path, *names)) is None

@@ -54,9 +54,22 @@ def _noisy(folder: Path) -> list[Row]:
     return []
 
 
+def _vctk(folder: Path) -> list[Row]:
+    rows, seed = [], 0
+    for speaker in ("p225", "p226"):
+        for index in range(3):
+            data = write(folder / "wav48" / speaker / f"{index:03}.wav", sound(seed))
+            write(folder / "txt" / speaker / f"{index:03}.txt", f"Please call Stella, {seed}.\n")
+            rows.append(("train", data, f"Please call Stella, {seed}."))
+            seed += 1
+    write(folder / "speaker-info.txt", "ID  AGE  GENDER\n225  23  F\n")
+    return rows
+
+
 SPEECH = (
     Case("VoiceBank, clean and noisy", _noisy, refusal=("clean_testset_wav", "--no-labels")),
     Case("Common Voice", _common_voice, key="audio", label=("sentence",)),
     Case("LibriSpeech", _librispeech, key="audio", label=("transcript",)),
+    Case("VCTK", _vctk, key="audio", label=("transcript",)),
     Case("LJSpeech", _ljspeech, key="audio", label=("transcript",)),
 )
