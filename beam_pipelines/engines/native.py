@@ -112,7 +112,7 @@ class NativeEngine(Engine):
     def _run(
         self, num_workers: int, chosen: Sequence[Chosen], plan_path: str, on_lost_worker: Callable[[StorageError], None]
     ) -> None:
-        # The plan at `plan_path` may lie in a store, and its copy here is in a folder of its own.
+        # `plan_path` may be a URL; opening it makes a local copy in a new folder.
         opened = open_plan(plan_path)
         plan = load_plan(plan_path)
         work = Work(plan_path, plan, num_workers, chosen)

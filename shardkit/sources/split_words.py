@@ -1,6 +1,6 @@
 """Words that name splits, alone between characters that are no letters, as Hugging Face `datasets` reads them.
 
-A single capital behind small letters is a word of its own, as in `trainA`.
+A single capital behind small letters is a separate word, as in `trainA`.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class _Place(NamedTuple):
 
 
 class HubFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """Files of datasets in revisions of repositories. Each write is a commit of its own.
+    """Files of datasets in revisions of repositories. Each write makes one commit.
 
     Args:
         endpoint: Address of the hub, else that of `HF_ENDPOINT`.

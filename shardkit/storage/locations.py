@@ -108,7 +108,7 @@ def unpinned(path: str) -> str:
 
 
 def repository_of(path: str) -> str | None:
-    """Returns the URL of the repository that a path lies in, None where a store has none."""
+    """Returns the URL of the repository that holds a path, None where a store has none."""
     found = HUB_PATH.fullmatch(path) if path.lower().startswith("hf://") else None
     return f"hf://{found.group(1)}" if found else None
 

@@ -41,6 +41,18 @@ def executors(worker):
     return []
 
 
+def lose(process, destination, lost):
+    """Kills processes of a cluster while a command works on it, and checks how the command ends."""
+    wait_for(process, lambda: any(destination.glob("work/*/extract/*.msgpack")))
+    for each in lost:
+        end(each)
+    _, stderr = process.communicate(timeout=240)
+    assert process.returncode == 5, stderr
+    assert "Nothing was committed" in stderr
+    assert "Traceback" not in stderr
+    assert list_versions(str(destination)) == []
+
+
 def test_an_executor_that_dies_is_replaced_by_spark(tmp_path, inputs, shouted, slowed, cluster_of_spark):
     address, _, worker = cluster_of_spark
     process = start(
@@ -77,14 +89,7 @@ def test_a_master_that_is_lost_with_all_of_its_workers_ends_the_command(tmp_path
     address, master, worker = cluster_of_spark
     asked = options_of((f"master={address}", *SPARK, "stall-minutes=1"))
     process = start(inputs, tmp_path / "out", *slowed.option, "--runner", "spark", *asked)
-    wait_for(process, lambda: any(tmp_path.glob("out/work/*/extract/*.msgpack")))
-    for lost in (master, worker):
-        end(lost)
-    _, stderr = process.communicate(timeout=240)
-    assert process.returncode == 5, stderr
-    assert "Nothing was committed" in stderr
-    assert "Traceback" not in stderr
-    assert list_versions(str(tmp_path / "out")) == []
+    lose(process, tmp_path / "out", (master, worker))
     gone = convert(inputs, tmp_path / "other", "--runner", "spark", *asked)
     assert gone.returncode == 5
     assert "there is no master of Spark" in gone.stderr
@@ -111,11 +116,4 @@ def test_a_node_of_ray_that_dies_changes_no_byte(tmp_path, inputs, shouted, slow
 def test_a_head_of_ray_that_is_lost_ends_the_command(tmp_path, inputs, slowed, cluster_of_ray):
     address, head, second = cluster_of_ray
     process = start(inputs, tmp_path / "out", *slowed.option, "--runner", "ray", *options_of((f"address={address}",)))
-    wait_for(process, lambda: any(tmp_path.glob("out/work/*/extract/*.msgpack")))
-    for lost in (head, second):
-        end(lost)
-    _, stderr = process.communicate(timeout=240)
-    assert process.returncode == 5, stderr
-    assert "Nothing was committed" in stderr
-    assert "Traceback" not in stderr
-    assert list_versions(str(tmp_path / "out")) == []
+    lose(process, tmp_path / "out", (head, second))
