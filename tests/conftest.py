@@ -10,6 +10,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
+from shardkit.runtime import process_limits
 from tests.support import fork_server
 from tests.support.examples import PROFILE, draws
 from tests.support.fast_tier import TookLongError, check_cpu_seconds, install_guard, is_fast, switch_guard
@@ -25,6 +26,8 @@ settings.register_profile(PROFILE, max_examples=draws(100), deadline=None, suppr
 settings.load_profile(PROFILE)
 
 install_guard()
+# A command that a test runs in this process shares its memory with gigabytes of other tests, however little is free.
+process_limits._MIN_MEMORY_BYTES = process_limits._MAX_MEMORY_BYTES
 fork_server.install()
 
 # Each has servers and models of its own, of a gigabyte and more.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -44,6 +43,7 @@ from shardkit.conversion.inputs.database_rows import ROWS_FOLDER
 from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path
 from shardkit.doctor.scratch import PREFIX
 from shardkit.errors import ConflictError
+from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
 from shardkit.storage.links import refuse_link
 from shardkit.storage.uploads import PendingUpload
@@ -244,7 +244,7 @@ class _Remover:
             if not is_free or any(known.get(file.path) != file for file in found_files(*group.folder.rsplit("/", 1))):
                 self.spared.append(group.folder)
                 return
-            with ThreadPoolExecutor(_THREADS) as pool:
+            with worker_threads(_THREADS, "remove") as pool:
                 for file, _ in zip(group.files, pool.map(storage.delete_file, known), strict=True):
                     self._count(file)
             storage.remove_folder(group.folder)

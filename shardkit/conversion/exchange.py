@@ -16,7 +16,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +25,7 @@ import xxhash
 
 from shardkit.conversion.plan import Plan, plan_file, write_whole
 from shardkit.errors import ShardkitError, UsageError
+from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
 from shardkit.transforms.options import TransformOptions, split_reference
 
@@ -63,7 +63,7 @@ def exchange_url(plan: Plan, name: str) -> str:
 
 def in_threads(function: Callable[[_Item], Any], items: Iterable[_Item]) -> None:
     """Calls a function for all items, several at the same time, and raises the error of the first that failed."""
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with worker_threads(_THREADS, "exchange") as pool:
         for _ in pool.map(function, items):
             pass
 

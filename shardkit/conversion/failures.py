@@ -18,7 +18,7 @@ from shardkit.conversion.plan import Plan
 from shardkit.conversion.work_folder import FAILURE_FILE, FAILURE_RESERVE_BYTES, FAILURE_RESERVE_FILE
 from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
-from shardkit.runtime.process_limits import NO_MEMORY
+from shardkit.runtime.process_limits import NO_MEMORY, is_of_memory
 from shardkit.storage import files as storage
 
 # For workers that share no disk: the next try may mend an error of a store, which must not hide a lasting error.
@@ -68,19 +68,19 @@ def read_failure(plan: Plan) -> Failure | None:
 
 
 def _parts_of(error: Exception, work_dir: str | Path) -> dict[str, str | None] | None:
-    if isinstance(error, OSError) and (error.errno in _FULL or _is_of_work(error, work_dir)):
-        try:
-            with storage.translate_os_errors(work_dir):
-                raise error
-        except ShardkitError as known:
-            return known.to_dict()
-    if isinstance(error, MemoryError):
+    if is_of_memory(error):
         return OutOfSpaceError(
             NO_MEMORY,
             where=next(iter(getattr(error, "__notes__", ())), None),
             why="--max-memory says how much a process may ask for",
             next_step="Run the same command again with fewer --workers, or a larger --max-memory",
         ).to_dict()
+    if isinstance(error, OSError) and (error.errno in _FULL or _is_of_work(error, work_dir)):
+        try:
+            with storage.translate_os_errors(work_dir):
+                raise error
+        except ShardkitError as known:
+            return known.to_dict()
     return error.to_dict() if isinstance(error, ShardkitError) else None
 
 

@@ -8,7 +8,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -31,6 +30,7 @@ from shardkit.dataset.manifest import MANIFESTS_DIR
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import ConflictError, DamageError, ShardkitError
+from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
 from shardkit.storage.links import refuse_link
 from shardkit.units import KiB
@@ -142,7 +142,7 @@ def _lock(handle: int, folder: Path) -> None:
 
 def remove_work_folder(plan: Plan) -> None:
     """Removes the spool and all records of a conversion that was committed, or that can never be as it stands."""
-    with contextlib.suppress(OSError), ThreadPoolExecutor(_REMOVING_THREADS) as threads:
+    with contextlib.suppress(OSError), worker_threads(_REMOVING_THREADS, "remove") as threads:
         # Giving back the memory of a large file takes 0.3 s a GB, and nothing else is left to do.
         for _ in threads.map(Path.unlink, plan.work_path("spool").glob("*.run")):
             pass

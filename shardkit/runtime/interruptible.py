@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from shardkit.runtime.threads import start_thread
+
 _CANCELLATIONS, _CANCELLATION_S = 10, 0.05
 # The system may hand a signal to another thread, which does not wake this one.
 _POLL_S = 0.2
@@ -35,7 +37,7 @@ def interruptible(call: Callable[[], _Result], cancel: Callable[[], None]) -> _R
 
     thread = threading.Thread(target=run, daemon=True)
     try:
-        thread.start()
+        start_thread(thread)
         while thread.is_alive():
             thread.join(_POLL_S)
     except BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import gc
 import os
 import resource
@@ -21,6 +22,8 @@ _PR_SET_PDEATHSIG = 1
 _MIN_MEMORY_BYTES, _MAX_MEMORY_BYTES = GiB, 8 * GiB
 _FREE_FRACTION = 4
 
+# Python's message where the system gives no stack for a thread.
+_NO_THREAD = "can't start new thread"
 _GC_OBJECTS = 50_000
 # The constants of <malloc.h>; see mallopt(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -114,13 +117,21 @@ def _address_space() -> int | None:
     return space if is_first else None
 
 
+def is_of_memory(error: BaseException) -> bool:
+    """Returns whether an exception says that there was too little memory, as that of a fork or of a thread may."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD)
+
+
 @contextlib.contextmanager
 def place_noted(place: str) -> Iterator[None]:
     """Notes on an error of memory where it was met: the message at the end of a command names the place."""
     try:
         yield
-    except MemoryError as error:
-        error.add_note(place)
+    except (MemoryError, OSError, RuntimeError) as error:
+        if is_of_memory(error):
+            error.add_note(place)
         raise
 
 

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from shardkit.runtime.early_signals import WORDS
+from shardkit.runtime.threads import start_thread
 
 
 def heeded(numbers: Iterable[int]) -> tuple[int, ...]:
@@ -84,7 +85,7 @@ def answered_in_thread(answer: Callable[[int], None]) -> Iterator[None]:
 
     with ExitStack() as stack, signals_on_pipe(numbers) as read_end:
         watcher = threading.Thread(target=watch, args=(read_end,), daemon=True, name="signals")
-        watcher.start()
+        start_thread(watcher)
         stack.callback(watcher.join)
         yield
 

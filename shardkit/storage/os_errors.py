@@ -32,6 +32,7 @@ def translate_os_errors(path: Path | str) -> Iterator[None]:
     Raises:
         OutOfSpaceError: If the disk or the quota is full; names the path and what is free.
         UsageError: If the path may not be written.
+        MemoryError: If the system has no memory for the call.
         StorageError: For everything else.
     """
     try:
@@ -51,6 +52,8 @@ def _raise_write_error(error: OSError, path: str) -> NoReturn:
             why=f"{format_size(free or 0)} free there",
             next_step="Free some space or choose another place, then run the same command again",
         ) from error
+    if error.errno == errno.ENOMEM:
+        raise MemoryError(str(error)) from error
     if error.errno == errno.EFBIG:
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         of_process = f"ulimit -f allows {format_size(limit)} a file"

@@ -137,7 +137,7 @@ def test_a_statement_that_needs_too_much_memory_costs_the_row(convert):
     pytest.importorskip("duckdb")
     statement = "SELECT id, CASE WHEN id = 40 THEN list_sum(range(200000000)) ELSE 1 END AS y FROM rows"
     code, said, _ = convert("rows.csv", "--select", statement, "--max-memory", "600MiB")
-    assert code == 3
+    assert code == 3, said
     assert "rows.csv, row 41" in said
     assert "ran out of memory (see --max-memory)" in said
 

@@ -19,6 +19,7 @@ import msgspec
 
 from shardkit.errors import ConflictError
 from shardkit.runtime.owner import Owner, decode_owner, is_dead, this_process
+from shardkit.runtime.threads import start_thread
 from shardkit.storage import files as storage
 
 LOCK_FILE = ".lock"
@@ -51,7 +52,7 @@ def run_lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
                 raise _in_use(folder, owner)
             _write(handle, msgspec.json.encode(this_process()))
         beats = threading.Thread(target=_beat, args=(handle, stop), daemon=True)
-        beats.start()
+        start_thread(beats)
         try:
             yield
         finally:

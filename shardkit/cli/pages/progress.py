@@ -18,6 +18,7 @@ from shardkit.cli.pages.phases import BAR, Phase, Speed, describe, draw, find_ph
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.progress import Totals, read_totals
 from shardkit.conversion.shards.layout import load_layout
+from shardkit.runtime.threads import start_thread
 
 _REFRESH_SECONDS = 0.25
 _QUIET_SECONDS = 2.0  # A run that is over by then says nothing.
@@ -221,7 +222,7 @@ def _followed(display: Display, look: Callable[[], tuple[Phase, ...]]) -> Iterat
     display.begin(time.monotonic())
     display.update(look(), time.monotonic())
     thread = threading.Thread(target=follow, daemon=True, name="progress")
-    thread.start()
+    start_thread(thread)
     is_done = False
     try:
         yield

@@ -21,15 +21,12 @@ import click
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError, UsageError, missing_extra
 from shardkit.messages import visible
 from shardkit.runtime.early_signals import stopped_sentence
-from shardkit.runtime.process_limits import NO_MEMORY, describe_memory, larger_memory_step
+from shardkit.runtime.process_limits import NO_MEMORY, describe_memory, is_of_memory, larger_memory_step
 
 DEBUG_VARIABLE = "SHARDKIT_DEBUG"
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_READER_LEFT = 141
-
-# Python's message where the system gives no stack for a thread.
-_NO_THREAD = "can't start new thread"
 
 _EXTRAS = {
     "apache_beam": ("beam", "apache-beam"),
@@ -146,7 +143,7 @@ def _translate(error: BaseException) -> ShardkitError | None:
     if isinstance(error, ModuleNotFoundError):
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
         return missing_extra(*extra) if extra else None
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD):
+    if is_of_memory(error):
         memory = describe_memory()
         step = "Free some, then run the same command again"
         return OutOfSpaceError(

@@ -5,6 +5,7 @@ Each bad row costs such a process, so their limit is kept before each step.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import traceback
@@ -22,7 +23,7 @@ from shardkit.conversion.rows.crash_records import load_crash_record, num_crashe
 from shardkit.conversion.rows.isolation import EXIT_FAILED, EXIT_NO_MEMORY, Failure, Step
 from shardkit.conversion.rows.read_rows import name_crashed
 from shardkit.errors import BadInputError, ShardkitError
-from shardkit.runtime.process_limits import die_with_parent
+from shardkit.runtime.process_limits import die_with_parent, is_of_memory
 from shardkit.transforms.pipeline import load_steps
 from shardkit.units import format_number
 
@@ -45,9 +46,9 @@ def main(plan_path: str, input_split_index: int, step: Step) -> int:
             extract_here(plan, input_split_index)
         else:
             run_first_pass_here(plan, input_split_index)
-    except MemoryError:
-        return EXIT_NO_MEMORY
     except Exception as error:  # noqa: BLE001 - the process that waits raises it
+        if is_of_memory(error):
+            return EXIT_NO_MEMORY
         parts = error.to_dict() if isinstance(error, ShardkitError) else None
         failure = Failure(parts, traceback.format_exc())
         plan.work_path("isolated", f"{input_split_index}.failure").write_bytes(msgspec.msgpack.encode(failure))
@@ -84,4 +85,8 @@ def refuse_too_many(plan: Plan, input_split_index: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), "extract" if sys.argv[3] == "extract" else "survey"))
+    code = main(sys.argv[1], int(sys.argv[2]), "extract" if sys.argv[3] == "extract" else "survey")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The end of the interpreter aborts a process that has a thread in compiled code.
+    os._exit(code)

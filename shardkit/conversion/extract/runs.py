@@ -14,7 +14,6 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,6 +25,7 @@ from shardkit.conversion.layout_math import GroupLayout, Int64s, block_bounds
 from shardkit.encoding.kernel import BytesLike, gather
 from shardkit.errors import StorageError
 from shardkit.hashing import UInt64s, stable_order
+from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
 from shardkit.units import KiB, MiB
 
@@ -192,7 +192,7 @@ def read_all_entries(paths: Sequence[str]) -> Iterator[RunEntries]:
     if not paths or storage.is_local(paths[0]):
         yield from map(read_run_entries, paths)
         return
-    with ThreadPoolExecutor(_REQUESTS) as pool:
+    with worker_threads(_REQUESTS, "runs") as pool:
         for first in range(0, len(paths), 4 * _REQUESTS):
             yield from pool.map(read_run_entries, paths[first : first + 4 * _REQUESTS])
 
@@ -273,7 +273,7 @@ def _load_head(segment: Segment, max_bytes: int | None) -> tuple[UInt64s, Int64s
 def _map_segments(function: Callable[..., _Result], segments: Sequence[Segment], *more: Sequence[Any]) -> list[_Result]:
     if not segments or storage.is_local(segments[0].path):
         return list(map(function, segments, *more))
-    with ThreadPoolExecutor(_REQUESTS) as pool:
+    with worker_threads(_REQUESTS, "runs") as pool:
         return list(pool.map(function, segments, *more))
 
 

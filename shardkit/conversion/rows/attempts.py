@@ -1,8 +1,8 @@
 """Small files that show other processes how far the work at each part of the inputs is.
 
 A process that ends or hangs at a bad row leaves such a file behind. The process that watches it then knows which parts
-to suspect, and does the rest without them. The module uses the standard library only, because the watching process
-must stay small.
+to suspect, and does the rest without them. The module imports little, because the watching process must stay
+small.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
+
+from shardkit.runtime.process_limits import is_of_memory
 
 COMMITTING_FILE = "committing"
 """Marks a work folder from which a version is being committed."""
@@ -66,7 +68,7 @@ class Attempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._file)
-        if not isinstance(error, MemoryError):
+        if error is None or not is_of_memory(error):
             self._path.unlink(missing_ok=True)
 
     def begin(

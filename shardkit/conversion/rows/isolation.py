@@ -32,6 +32,7 @@ from shardkit.runtime.process_limits import (
     NO_MEMORY,
     describe_memory,
     exit_if_memory_is_short,
+    is_of_memory,
     larger_memory_step,
     place_noted,
 )
@@ -85,7 +86,9 @@ def load_or_run(
         if not is_suspect(plan.work_dir, input_split_index):
             try:
                 return here(), "here"
-            except MemoryError:
+            except (MemoryError, OSError, RuntimeError) as error:
+                if not is_of_memory(error):
+                    raise
                 suspect(plan.work_dir, input_split_index)
             exit_if_memory_is_short()
         run_isolated(plan, input_split_index, step)

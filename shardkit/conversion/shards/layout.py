@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import numpy as np
@@ -40,6 +39,7 @@ from shardkit.conversion.rows.bad_rows import bad_row_samples, count_damaged
 from shardkit.conversion.shards.write import order_group
 from shardkit.encoding.codec import BLOCK_BYTES, compress_block
 from shardkit.errors import NoRowsError
+from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number
 
@@ -239,7 +239,7 @@ def _measure_compression(
     if len(windows) > num_samples:
         chosen = np.linspace(0, len(windows) - 1, num_samples).round().astype(int)
         windows = tuple(windows[i] for i in chosen)
-    with ThreadPoolExecutor(num_threads) as pool:
+    with worker_threads(num_threads, "compress") as pool:
         sizes = list(pool.map(functools.partial(_compress_head, plan), _segments(runs, position, windows)))
     return sum(compressed for _, compressed in sizes) / sum(framed for framed, _ in sizes)
 

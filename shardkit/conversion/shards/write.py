@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import groupby, pairwise
 from typing import NamedTuple, Self
 
@@ -21,6 +21,7 @@ from shardkit.dataset.manifest import ShardInfo
 from shardkit.encoding.codec import BLOCK_BYTES, compress_block, crc32
 from shardkit.encoding.kernel import gather
 from shardkit.hashing import stable_order
+from shardkit.runtime.threads import worker_threads
 
 
 class OrderedGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +152,7 @@ class _ShardWriter:
 
     def __enter__(self) -> Self:
         self._exit.enter_context(self._file)
-        self._pool = self._exit.enter_context(ThreadPoolExecutor(self._num_threads))
+        self._pool = self._exit.enter_context(worker_threads(self._num_threads, "compress"))
         return self
 
     def __exit__(self, *unused: object) -> None:

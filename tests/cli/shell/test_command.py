@@ -221,6 +221,7 @@ def test_a_bug_is_called_one_and_shows_its_traceback_on_request(probe, args, set
         (PermissionError(13, "Permission denied", "/x/y"), 2, "refused in /x/y: permission denied."),
         (PermissionError(13, "Permission denied", b"/x/\xff"), 2, r"refused in /x/\udcff: permission denied."),
         (MemoryError(), 6, "there is not enough memory"),
+        (OSError(12, "Cannot allocate memory", "/x/module.py"), 6, "there is not enough memory"),
         (RuntimeError("can't start new thread"), 6, "there is not enough memory"),
         (OSError("without a file"), 70, "this is a bug"),
         (RuntimeError(), 70, "RuntimeError: no message"),
