@@ -24,6 +24,8 @@ _FREE_FRACTION = 4
 
 # Python's message where the system gives no stack for a thread.
 _NO_THREAD = "can't start new thread"
+# Those of the loader of shared libraries, and of protobuf, Arrow and DuckDB.
+_OUT_OF_MEMORY = ("failed to map segment", "out of memory")
 _GC_OBJECTS = 50_000
 # The constants of <malloc.h>; see mallopt(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -121,7 +123,16 @@ def is_of_memory(error: BaseException) -> bool:
     """Returns whether an exception says that there was too little memory, as that of a fork or of a thread may."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD):
+        return True
+    # Each library has its own words and class for it; a file's text must not decide where memory is not short.
+    return is_cramped() and any(words in str(error).lower() for words in _OUT_OF_MEMORY)
+
+
+def is_cramped() -> bool:
+    """Returns whether `ulimit -v` allows so little that libraries abort the process where they get none."""
+    space = _address_space()
+    return space is not None and space < _MIN_MEMORY_BYTES
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardkit.dataset.open import list_versions
-from shardkit.units import MiB
+from shardkit.units import MiB, format_size
 from tests.support.campaign import in_campaign
 from tests.support.engines.conversions import wait_for
 
@@ -140,6 +140,19 @@ def test_a_statement_that_needs_too_much_memory_costs_the_row(convert):
     assert code == 3, said
     assert "rows.csv, row 41" in said
     assert "ran out of memory (see --max-memory)" in said
+
+
+@pytest.mark.parametrize("size", [MiB * 100, MiB * 195, MiB * 256, MiB * 400])
+def test_too_little_address_space_is_told_however_libraries_end(tmp_path, size):
+    with gzip.open(tmp_path / "rows.csv.gz", "wt") as file:
+        file.write("id,x\n" + "".join(f"{i},{'x' * 50}\n" for i in range(100_000)))
+    command = f"ulimit -v {size // 1024}; {sys.executable} -m shardkit convert rows.csv.gz out"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        assert done.returncode == 6, done.stderr
+        assert f"`ulimit -v` allows {format_size(size)} of address space a process" in done.stderr
+        assert list_versions(str(tmp_path / "out")) == []
+    assert (done.returncode == 6) or size > 256 * MiB
 
 
 def test_an_image_that_needs_too_much_memory_is_named(tmp_path, convert):

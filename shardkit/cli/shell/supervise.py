@@ -34,7 +34,7 @@ from shardkit.conversion.rows.attempts import COMMITTING_FILE, Place, is_suspect
 from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, StorageError
 from shardkit.runtime.bounded import LATE_SIGNAL, BoundedStep, deadline_error
 from shardkit.runtime.early_signals import WORDS, stop_at_once_on_signals
-from shardkit.runtime.process_limits import EXIT_NO_MEMORY
+from shardkit.runtime.process_limits import EXIT_NO_MEMORY, describe_memory, is_cramped, larger_memory_step
 from shardkit.runtime.signals import announce_interrupts, heeded, signal_name
 
 # Those that compiled code ends with.
@@ -66,7 +66,13 @@ class _End(NamedTuple):
     @property
     def is_crash_of_reader(self) -> bool:
         """Whether compiled code broke down while the planning had a file open."""
-        return bool(self.open_files) and -self.code in _CRASHES
+        return bool(self.open_files) and -self.code in _CRASHES and not self.is_of_memory
+
+    @property
+    def is_of_memory(self) -> bool:
+        """Whether there was too little memory, as far as can be known: libraries end a process in many ways for it."""
+        of_others = (EXIT_LOST_WORKER, -signal.SIGKILL)
+        return self.code == EXIT_NO_MEMORY or (is_cramped() and not self.was_announced and self.code not in of_others)
 
 
 def supervised(run: Callable[[], int]) -> int:
@@ -260,7 +266,7 @@ def _sentence(end: _End) -> str:
         return "a row held the conversion up"
     if end.code == EXIT_LOST_WORKER:
         return "a worker process died"
-    if end.code == EXIT_NO_MEMORY:
+    if end.is_of_memory:
         return "the conversion ran out of memory"
     if end.code >= 0:
         return f"the conversion ended with exit code {end.code} before it was done"
@@ -293,19 +299,21 @@ def _show(error: ShardkitError) -> int:
 
 
 def _give_up(end: _End, folder: Path | None) -> int:
-    is_of_memory = end.code == EXIT_NO_MEMORY
-    why = None
-    if is_of_memory:
-        why = "begun again, it came no further; --max-memory says how much a process may ask for"
+    why, next_step = None, "Run the same command again, with fewer --workers if memory is short"
+    if end.is_of_memory:
+        allowed = describe_memory() or "--max-memory says how much a process may ask for"
+        why, next_step = (
+            f"begun again, it came no further; {allowed}",
+            larger_memory_step() + ", or with fewer --workers",
+        )
     elif end.code in (-signal.SIGKILL, EXIT_LOST_WORKER):
         why = "most often the system ran out of memory"
-    if folder is None:
+    elif folder is None:
         why = "it was planning: it read the heads of the inputs, and asked a --map for its columns"
-    error = (OutOfSpaceError if is_of_memory else StorageError)(
+    error = (OutOfSpaceError if end.is_of_memory else StorageError)(
         _sentence(end),
         why=why,
         state="Nothing was committed" + ("" if folder is None else "; finished parts are kept"),
-        next_step="Run the same command again, with fewer --workers "
-        + ("or a larger --max-memory" if is_of_memory else "if memory is short"),
+        next_step=next_step,
     )
     return _show(error)

@@ -32,6 +32,7 @@ from shardkit.runtime.process_limits import (
     NO_MEMORY,
     describe_memory,
     exit_if_memory_is_short,
+    is_cramped,
     is_of_memory,
     larger_memory_step,
     place_noted,
@@ -179,7 +180,7 @@ def _try(plan: Plan, input_split_index: int, step: Step) -> str | None:
         if failure.error is not None:
             raise ShardkitError.from_dict(failure.error)
         raise RuntimeError(failure.traceback)
-    if process.returncode == EXIT_NO_MEMORY:
+    if process.returncode == EXIT_NO_MEMORY or (process.returncode < 0 and is_cramped()):
         return _OUT_OF_MEMORY
     return describe_end(process.returncode)
 

@@ -64,7 +64,7 @@ def test_a_conversion_that_always_runs_out_of_memory_ends_with_the_code_of_memor
     result, num_starts = supervise(1000, EXIT_NO_MEMORY)
     assert (result.returncode, num_starts) == (6, 2), result.stderr
     assert "--max-memory says how much a process may ask for" in result.stderr
-    assert "or a larger --max-memory" in result.stderr
+    assert "with a larger --max-memory, or with fewer --workers" in result.stderr
 
 
 CRASH = """
