@@ -30,6 +30,9 @@ _GC_OBJECTS = 50_000
 # The constants of <malloc.h>; see mallopt(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
+# Where /proc/self/statm says how many pages count against a limit; see proc(5).
+_STATM_FIELDS = {resource.RLIMIT_DATA: 5, resource.RLIMIT_AS: 0}
+
 _is_replaceable = False
 _allowed_bytes: int | None = None
 
@@ -159,19 +162,25 @@ def is_memory_short() -> bool:
 
     True where that is unknown.
     """
-    left = bytes_left()
+    left = _left(resource.RLIMIT_DATA)
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return left is None or left < soft - soft // 2
 
 
 def bytes_left() -> int | None:
     """Returns how much this process may still ask for; None where that is not limited, or unknown."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return min((left for limit in _STATM_FIELDS if (left := _left(limit)) is not None), default=None)
+
+
+def _left(limit: int) -> int | None:
+    soft, _ = resource.getrlimit(limit)
+    if soft == resource.RLIM_INFINITY:
+        return None
     try:
-        num_pages = int(Path("/proc/self/statm").read_text().split()[5])
+        num_pages = int(Path("/proc/self/statm").read_text().split()[_STATM_FIELDS[limit]])
     except (OSError, ValueError, IndexError, MemoryError):
         return None
-    return None if soft == resource.RLIM_INFINITY else soft - num_pages * resource.getpagesize()
+    return soft - num_pages * resource.getpagesize()
 
 
 def let_replace() -> None:

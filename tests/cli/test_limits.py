@@ -143,7 +143,7 @@ def test_a_statement_that_needs_too_much_memory_costs_the_row(convert):
 
 
 @pytest.mark.parametrize("size", [MiB * 100, MiB * 195, MiB * 256, MiB * 400])
-def test_too_little_address_space_is_told_however_libraries_end(tmp_path, size):
+def test_too_little_address_space_gives_code_6_however_libraries_end(tmp_path, size):
     with gzip.open(tmp_path / "rows.csv.gz", "wt") as file:
         file.write("id,x\n" + "".join(f"{i},{'x' * 50}\n" for i in range(100_000)))
     command = f"ulimit -v {size // 1024}; {sys.executable} -m shardkit convert rows.csv.gz out"
