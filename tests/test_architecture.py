@@ -158,6 +158,11 @@ def test_packages_are_imported_only_where_they_may_be():
     assert offenders == []
 
 
+def test_no_pool_waits_for_a_thread_without_memory():
+    # Python's own does so for ever; `shardkit.runtime.threads` has one that looks first.
+    assert [path.name for path in SOURCES if "ThreadPoolExecutor" in path.read_text()] == []
+
+
 def test_no_engine_is_asked_for_by_its_name():
     quoted = re.compile(rf"[\"']({'|'.join(ENGINES)})[\"']")
     texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in SOURCES}
