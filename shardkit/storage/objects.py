@@ -191,25 +191,19 @@ def create_object(path: str, content: bytes) -> None:
     def request(left_s: float) -> None:
         # Some servers know no conditions, and take an object that they should refuse. So the object is read before and
         # after the write. Each request is made once; if one fails, all are made again until the one deadline.
-        if (found := _read_twice(path, content, left_s)) is not None:
-            check_own(path, content, found)
-            return
-        try:
-            call(path, "pipe_file", path, content, is_written=True, timeout_s=capped(left_s), mode="create")
-        except Exception as error:
-            if is_missing(error):
-                raise _no_bucket(path) from error
-            found = _read_twice(path, content, left_s)
-            if found is None and isinstance(error, FileExistsError):
-                raise StorageError(
-                    "the store contradicts itself", where=redact(path), why="it is there and not"
-                ) from error
-            if found is None:
-                raise
-            check_own(path, content, found)
-            return
         if (found := _read_twice(path, content, left_s)) is None:
-            raise StorageError("the store contradicts itself", where=redact(path), why="its new object is not there")
+            try:
+                call(path, "pipe_file", path, content, is_written=True, timeout_s=capped(left_s), mode="create")
+            except Exception as error:
+                if is_missing(error):
+                    raise _no_bucket(path) from error
+                if (found := _read_twice(path, content, left_s)) is None:
+                    if isinstance(error, FileExistsError):
+                        raise _contradiction(path, "it is there and not") from error
+                    raise
+            else:
+                if (found := _read_twice(path, content, left_s)) is None:
+                    raise _contradiction(path, "its new object is not there")
         check_own(path, content, found)
 
     with_retries(request, path, is_written=True)
@@ -288,14 +282,20 @@ def _url_of(name: str, folder: str) -> str:
     return f"{protocol_of(folder)}://{start}{name.rpartition('://')[2].lstrip('/')}"
 
 
-def _size_once(path: str, left_s: float) -> int | None:
+def _answer_once(path: str, verb: str, left_s: float) -> Any:
+    # s3fs sends no request for a file that its listing lacks, and the listing may be older than a commit.
     client_of(path).invalidate_cache()
     try:
-        return int(call(path, "info", timeout_s=capped(left_s))["size"])
+        return call(path, verb, timeout_s=capped(left_s))
     except Exception as error:
         if is_missing(error):
             return None
         raise
+
+
+def _size_once(path: str, left_s: float) -> int | None:
+    info = _answer_once(path, "info", left_s)
+    return None if info is None else int(info["size"])
 
 
 def _holds(path: str, local: Path) -> bool:
@@ -309,32 +309,25 @@ def _is_same(path: str, folder: str) -> bool:
     return path.strip("/") == folder.partition("://")[2].strip("/")
 
 
-def _read_once(path: str, left_s: float) -> bytes | None:
-    # s3fs sends no request for a file that its listing lacks, and the listing may be older than a commit.
-    client_of(path).invalidate_cache()
-    try:
-        return cast(bytes, call(path, "cat_file", timeout_s=capped(left_s)))
-    except Exception as error:
-        if is_missing(error):
-            return None
-        raise
-
-
 def _read_twice(path: str, expected: bytes, left_s: float) -> bytes | None:
     """Reads an object, again if it is not as expected: an answer may be cut off on its way, twice at the same byte.
 
     Raises:
         StorageError: If the answers differ, or are of another size than the object.
     """
-    found = _read_once(path, left_s)
+    found = cast(bytes | None, _answer_once(path, "cat_file", left_s))
     if found is None or found == expected:
         return found
-    again = _read_once(path, left_s)
+    again = cast(bytes | None, _answer_once(path, "cat_file", left_s))
     if again not in (expected, found):
-        raise StorageError("the store contradicts itself", where=redact(path), why="it gave two contents")
+        raise _contradiction(path, "it gave two contents")
     if again != expected and _size_once(path, left_s) != len(again):
         raise StorageError("the store gave a short answer", where=redact(path), why=f"{len(again)} bytes, twice")
     return again
+
+
+def _contradiction(path: str, why: str) -> StorageError:
+    return StorageError("the store contradicts itself", where=redact(path), why=why)
 
 
 def check_own(path: str, content: bytes, found: bytes) -> None:

@@ -141,7 +141,7 @@ def first_answer_is_believed() -> None:
     """A commit that is read back and cut off on its way is taken for another one's."""
     from shardkit.storage import objects
 
-    replace_in(objects, "_read_twice", lambda path, expected, left_s: objects._read_once(path, left_s))
+    replace_in(objects, "_read_twice", lambda path, expected, left_s: objects._answer_once(path, "cat_file", left_s))
 
 
 @planted
