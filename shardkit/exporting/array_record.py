@@ -21,6 +21,9 @@ class ArrayRecord(ExportFormat):
     suffix = "array_record"
     notes = "each record is a tf.train.Example as in the shards; a null is an absent key"
     extra = ("array-record", "array_record")
+    reader = """import glob, grain
+files = sorted(glob.glob("{files}"))
+print(grain.sources.ArrayRecordDataSource(files)[0])"""
 
     def write(self, path: Path, rows: Rows) -> None:
         from array_record.python.array_record_module import ArrayRecordWriter
@@ -36,10 +39,3 @@ class ArrayRecord(ExportFormat):
             # Its words for what the disk refuses.
             number = errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else errno.EIO
             raise OSError(number, str(error)) from error
-
-    def snippet(self, folder: str, split: str, num_files: int) -> str:
-        return (
-            "import glob, grain\n"
-            f'files = sorted(glob.glob("{folder}/{split}-*.array_record"))\n'
-            "print(grain.sources.ArrayRecordDataSource(files)[0])"
-        )

@@ -44,12 +44,14 @@ class ExportFormat(ABC):
         suffix: Of the names of files.
         notes: What has another form in the files than in the dataset.
         extra: The extra of the package that it needs, and the module; None where it needs none.
+        reader: The Python lines that read a split, with places for `{files}`, `{folder}` and `{split}`.
     """
 
     title: ClassVar[str]
     suffix: ClassVar[str]
     notes: ClassVar[str] = ""
     extra: ClassVar[tuple[str, str] | None] = None
+    reader: ClassVar[str]
 
     def why_not(self, feature: Feature) -> str | None:
         """Returns why the format cannot hold a column, None if it can."""
@@ -79,6 +81,6 @@ class ExportFormat(ABC):
         """Returns the content of that file; empty where there is none."""
         return b""
 
-    @abstractmethod
     def snippet(self, folder: str, split: str, num_files: int) -> str:
         """Returns the Python lines that read a split."""
+        return self.reader.format(files=f"{folder}/{split}-*.{self.suffix}", folder=folder, split=split)

@@ -34,6 +34,9 @@ class Mds(ExportFormat):
         "truth values are uint8, lists of numbers ndarray, other lists and columns with nulls json; dates and times "
         "are text, bytes in lists base64, durations counts of their unit; the names of classes are in export.json"
     )
+    reader = """from streaming import StreamingDataset
+rows = StreamingDataset(local="{folder}/{split}", batch_size=1)
+print(len(rows), rows[0])"""
 
     def why_not(self, feature: Feature) -> str | None:
         is_file = feature.is_scalar and feature.dtype == "bytes"
@@ -83,13 +86,6 @@ class Mds(ExportFormat):
             for file in files
         ]
         return json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode()
-
-    def snippet(self, folder: str, split: str, num_files: int) -> str:
-        return (
-            "from streaming import StreamingDataset\n"
-            f'rows = StreamingDataset(local="{folder}/{split}", batch_size=1)\n'
-            "print(len(rows), rows[0])"
-        )
 
 
 def _settings(features: Features) -> dict[str, Any]:

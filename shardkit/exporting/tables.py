@@ -17,6 +17,9 @@ from shardkit.units import MiB
 _ROW_GROUP_BYTES = 32 * MiB
 # Types as Hugging Face `datasets` names them, where Arrow has another name.
 _HUGGING_FACE_NAMES = {"halffloat": "float16", "float": "float32", "double": "float64", "date32[day]": "date32"}
+_LOAD_DATASET = """from datasets import load_dataset
+files = {{"{split}": "{files}"}}
+print(load_dataset("KIND", data_files=files)["{split}"][0])"""
 
 
 class Parquet(ExportFormat):
@@ -24,6 +27,7 @@ class Parquet(ExportFormat):
 
     title = "Parquet"
     suffix = "parquet"
+    reader = _LOAD_DATASET.replace("KIND", "parquet")
 
     def why_not(self, feature: Feature) -> str | None:
         type_ = feature.value_type
@@ -47,13 +51,6 @@ class Parquet(ExportFormat):
             if held:
                 writer.write_table(pa.Table.from_batches(held, schema))
 
-    def snippet(self, folder: str, split: str, num_files: int) -> str:
-        return (
-            "from datasets import load_dataset\n"
-            f'files = {{"{split}": "{folder}/{split}-*.parquet"}}\n'
-            f'print(load_dataset("parquet", data_files=files)["{split}"][0])'
-        )
-
 
 def _parquet_schema(features: Features) -> pa.Schema:
     # Arrow cannot read lists of a fixed size back from Parquet where one is null; it can if they are of any size.
@@ -67,6 +64,9 @@ class Arrow(ExportFormat):
 
     title = "Arrow"
     suffix = "arrow"
+    reader = """import glob, pyarrow as pa
+files = sorted(glob.glob("{files}"))
+print(pa.concat_tables(pa.ipc.open_file(f).read_all() for f in files))"""
 
     def write(self, path: Path, rows: Rows) -> None:
         schema = _with_class_names(shaped_schema(rows.features), rows.features)
@@ -74,19 +74,13 @@ class Arrow(ExportFormat):
             for batch in rows.batches:
                 writer.write_batch(shaped(batch, rows.features).cast(schema))
 
-    def snippet(self, folder: str, split: str, num_files: int) -> str:
-        return (
-            "import glob, pyarrow as pa\n"
-            f'files = sorted(glob.glob("{folder}/{split}-*.arrow"))\n'
-            "print(pa.concat_tables(pa.ipc.open_file(f).read_all() for f in files))"
-        )
-
 
 class Csv(ExportFormat):
     """CSV with a header line; text is quoted, a null is nothing, and an empty text is two quotes."""
 
     title = "CSV"
     suffix = "csv"
+    reader = 'import duckdb\nrows = duckdb.read_csv("{files}")\nprint(rows.limit(5))'
     notes = 'a null is an empty field, an empty text is ""; the names of classes are in export.json'
 
     def why_not(self, feature: Feature) -> str | None:
@@ -110,9 +104,6 @@ class Csv(ExportFormat):
                 columns = [as_text(c, f) for c, f in zip(batch.columns, rows.features, strict=True)]
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
-    def snippet(self, folder: str, split: str, num_files: int) -> str:
-        return f'import duckdb\nrows = duckdb.read_csv("{folder}/{split}-*.csv")\nprint(rows.limit(5))'
-
 
 class JsonLines(ExportFormat):
     """JSON Lines: one object a row."""
@@ -120,19 +111,13 @@ class JsonLines(ExportFormat):
     title = "JSON Lines"
     suffix = "jsonl"
     notes = JSON_NOTES
+    reader = _LOAD_DATASET.replace("KIND", "json")
 
     def write(self, path: Path, rows: Rows) -> None:
         encoder = msgspec.json.Encoder()
         with path.open("wb") as file:
             for batch in rows.batches:
                 file.write(encoder.encode_lines(json_rows(batch, rows.features)))
-
-    def snippet(self, folder: str, split: str, num_files: int) -> str:
-        return (
-            "from datasets import load_dataset\n"
-            f'files = {{"{split}": "{folder}/{split}-*.jsonl"}}\n'
-            f'print(load_dataset("json", data_files=files)["{split}"][0])'
-        )
 
 
 def json_rows(batch: pa.RecordBatch, features: Features) -> list[dict[str, Any]]:
