@@ -45,7 +45,6 @@ class ScanResult(msgspec.Struct, frozen=True, kw_only=True):
         features: What all records have, by name.
         empty_features: Names that records have, but none with a value; they are no features.
         statistics: By split and feature; empty if none were asked for.
-        num_read_twice: Files read once more for their statistics.
         notes: What the user should know.
     """
 
@@ -54,7 +53,6 @@ class ScanResult(msgspec.Struct, frozen=True, kw_only=True):
     features: Features
     empty_features: tuple[str, ...]
     statistics: dict[str, dict[str, FeatureStatistics]]
-    num_read_twice: int
     notes: tuple[str, ...]
 
 
@@ -87,9 +85,8 @@ def scan_all(
         full = [s for s in scanned if s.num_examples]
         features = _features_of_all([s.shape for s in full])
         statistics: dict[str, dict[str, FeatureStatistics]] = {}
-        num_read_twice = 0
         if splits is not None:
-            statistics, num_read_twice = _statistics(scan, full, features, splits, pool, parts)
+            statistics = _statistics(scan, full, features, splits, pool, parts)
     empty = [*listed.empty, *(s.file for s in scanned if not s.num_examples)]
     empty_features = tuple(never_filled([s.shape for s in full]))
     return ScanResult(
@@ -98,7 +95,6 @@ def scan_all(
         features=features,
         empty_features=empty_features,
         statistics=statistics,
-        num_read_twice=num_read_twice,
         notes=(*listed.notes, *_notes(full, empty, empty_features)),
     )
 
@@ -145,7 +141,7 @@ def _statistics(
     splits: Mapping[str, str],
     pool: _Pool,
     parts: _Parts,
-) -> tuple[dict[str, dict[str, FeatureStatistics]], int]:
+) -> dict[str, dict[str, FeatureStatistics]]:
     totals = {name: StatisticsCollector(features) for name in splits.values()}
     key = statistics_key(features)
     again = [s for s in files if not parts.has(s.file.name, key)]
@@ -155,7 +151,7 @@ def _statistics(
         name = scanned.file.name
         content = parts.get(name) if parts.has(name, key) else next(collected).content
         totals[splits[name]].merge(content)
-    return {name: total.finish() for name, total in totals.items()}, len(again)
+    return {name: total.finish() for name, total in totals.items()}
 
 
 def _united(known: FileShape, other: FileShape) -> FileShape:
