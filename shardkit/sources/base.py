@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from shardkit.errors import BadInputError, NarrowTypesError
+from shardkit.errors import BadInputError, NarrowTypesError, ShardkitError
 from shardkit.features import Features
 from shardkit.messages import printable
 from shardkit.sources.options import MAX_FIELD_BYTES as MAX_FIELD_BYTES
@@ -312,7 +312,7 @@ def rejected_row(
     )
 
 
-def reason_of(error: BadInputError) -> str:
+def reason_of(error: ShardkitError) -> str:
     """Returns the fault in words, for callers that add the place."""
     return error.what if error.why is None else f"{error.what}: {error.why}"
 

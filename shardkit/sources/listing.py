@@ -14,7 +14,7 @@ from shardkit import file_types
 from shardkit.errors import BadInputError, UsageError
 from shardkit.messages import printable
 from shardkit.sources.arrays.numpy_splits import parts_by_split
-from shardkit.sources.base import RawFile, SourceOptions, StoredShard
+from shardkit.sources.base import RawFile, SourceOptions, StoredShard, reason_of
 from shardkit.sources.dataset.inputs import Datasets, Version, find_datasets, version_named
 from shardkit.sources.file_globs import choice_notes, choose_files, without_excluded
 from shardkit.sources.files.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
@@ -197,7 +197,7 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
         root=root,
         notes=notes,
         empty_notes=empty_notes,
-        damaged=tuple((f, _reason(e)) for f, e in damaged),
+        damaged=tuple((f, reason_of(e)) for f, e in damaged),
     )
 
 
@@ -285,10 +285,6 @@ def _refuse_name(file: RawFile, options: SourceOptions) -> _Inspected:
 def escaped(name: str) -> str:
     """Returns a name with the bytes that are not UTF-8 escaped."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-def _reason(error: BadInputError | UsageError) -> str:
-    return error.what if error.why is None else f"{error.what}: {error.why}"
 
 
 def _files_of(item: _Inspected) -> list[RawFile]:

@@ -6,7 +6,7 @@ from shardkit.conversion.plan import DamagedFile
 from shardkit.conversion.rows.bad_rows import MAX_SAMPLES
 from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.messages import printable
-from shardkit.sources.base import RawFile, Source, SourceOptions, settle
+from shardkit.sources.base import RawFile, Source, SourceOptions, reason_of, settle
 from shardkit.units import format_count
 
 
@@ -57,5 +57,5 @@ def problem_of(source: Source, files: tuple[RawFile, ...], options: SourceOption
         # Nothing in it is damaged.
         return None
     except (BadInputError, UsageError) as error:
-        return error.what if error.why is None else f"{error.what}: {error.why}"
+        return reason_of(error)
     return None

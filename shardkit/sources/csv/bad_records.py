@@ -27,6 +27,7 @@ from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, Parsed, is_tex
 from shardkit.sources.text.blocks import Positions, TextBlock, as_array
 from shardkit.sources.text.quoting import QuotedRecords
 from shardkit.sources.text.rejected_records import BadRecord, GoodRecords, Problem, without_line_end
+from shardkit.sources.text_heads import is_utf8
 from shardkit.units import format_number, format_size
 
 _CHECKED_TOGETHER = 64
@@ -268,15 +269,6 @@ class _RecordFilter:
 def _first_of_each(numbers: Positions, places: Positions) -> tuple[list[int], list[int]]:
     found, positions = np.unique(numbers, return_index=True)
     return found.tolist(), places[positions].tolist()
-
-
-def is_utf8(data: bytes) -> bool:
-    """Whether all of a text is UTF-8."""
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _fits_as_text(texts: pa.Array, feature: Feature) -> bool:

@@ -13,7 +13,7 @@ from shardkit.errors import DamagedFileError
 from shardkit.features import make_feature
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS
-from shardkit.sources.csv.bad_records import is_utf8, parse_good_records
+from shardkit.sources.csv.bad_records import parse_good_records
 from shardkit.sources.csv.dialect import Dialect
 from shardkit.sources.csv.leading_zeros import OddValue, find_line
 from shardkit.sources.csv.parser import is_blank, with_blanks
@@ -22,6 +22,7 @@ from shardkit.sources.text.blocks import TextBlock
 from shardkit.sources.text.rejected_records import BadRecord, error_at
 from shardkit.sources.text.splits import read_blocks
 from shardkit.sources.text.type_inference import Evidence, decide, examine, find_untyped_value, unite
+from shardkit.sources.text_heads import is_utf8
 
 _FEW_ROWS = 10
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, FLOAT, FLOAT64, INT64
+from shardkit.sources.text_heads import is_utf8
 
 STORED_TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64(), FLOAT64: pa.float64()}
 """Arrow type of one stored value by kind."""
@@ -66,18 +67,10 @@ def bad_texts(values: pa.Array) -> npt.NDArray[np.int64]:
     if not len(data) or data[ends[0] :].max(initial=0) < 0x80:
         return np.zeros(0, np.int64)
     starts = ends[:-1][ends[:-1] < ends[1:]]
-    if _is_utf8(data[ends[0] :]) and not ((data[starts] & 0xC0) == 0x80).any():
+    if is_utf8(data[ends[0] :]) and not ((data[starts] & 0xC0) == 0x80).any():
         # All of it is UTF-8, and no value begins in the middle of a character.
         return np.zeros(0, np.int64)
-    return np.array([i for i, v in enumerate(values.to_pylist()) if v is not None and not _is_utf8(v)], np.int64)
-
-
-def _is_utf8(data: Any) -> bool:
-    try:
-        str(data, "utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+    return np.array([i for i, v in enumerate(values.to_pylist()) if v is not None and not is_utf8(v)], np.int64)
 
 
 def _lists(type_: pa.DataType, num_rows: int, validity: Any, offsets: Any, rest: list[Any]) -> pa.Array:
