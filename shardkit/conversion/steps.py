@@ -29,7 +29,7 @@ from shardkit.conversion.extract.first_pass import mark_names, mark_rows, run_fi
 from shardkit.conversion.extract.runs import Segment
 from shardkit.conversion.extracted import Extracted, run_names, statistics_name
 from shardkit.conversion.failures import reported
-from shardkit.conversion.layout_math import Layout, SplitLayout, write_units
+from shardkit.conversion.layout_math import Layout, write_units
 from shardkit.conversion.plan import Plan, check_tools, load_plan, work_order, write_whole
 from shardkit.conversion.progress import Progress
 from shardkit.conversion.rows.bad_rows import check_bad_rows
@@ -217,7 +217,7 @@ def write(opened: Opened, item: tuple[UnitKey, Iterable[bytes]]) -> list[ShardIn
     plan = opened.plan
     with _step(opened):
         fetch(plan, [LAYOUT_FILE])
-        split = _split_layout(plan, position)
+        split = next(s for s in load_layout(plan).splits if split_position(plan, s.name) == position)
         units = write_units(split)
         unit = units[unit_index]
         records = [shard_record_name(split, i) for i in range(unit.first_shard, unit.stop_shard)]
@@ -276,7 +276,3 @@ def _unit_keys(plan: Plan) -> list[UnitKey]:
     """Returns the keys of all units of shards, once they are laid out."""
     found = [(split_position(plan, split.name), len(write_units(split))) for split in load_layout(plan).splits]
     return [(position, number) for position, num_units in found for number in range(num_units)]
-
-
-def _split_layout(plan: Plan, position: int) -> SplitLayout:
-    return next(s for s in load_layout(plan).splits if split_position(plan, s.name) == position)

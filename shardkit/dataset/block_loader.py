@@ -66,8 +66,10 @@ class BlockLoader:
         """
         refs = [self._blocks.ref(index) for index in range(len(self._blocks.num_examples))]
         if not self._kept:
-            most = 4 * num_threads
-            self._kept = list(map_blocks(self._dataset, refs, _frames_of, num_threads=num_threads, max_ahead=most))
+            frames = map_blocks(
+                self._dataset, refs, lambda _, frames: frames, num_threads=num_threads, max_ahead=4 * num_threads
+            )
+            self._kept = list(frames)
             self.is_remote = False
 
     def num_bytes(self, index: int) -> int:
@@ -126,7 +128,3 @@ class BlockLoader:
     def close(self) -> None:
         """Closes the files that are open."""
         self._readers.close()
-
-
-def _frames_of(_: BlockRef, frames: bytes | bytearray) -> bytes | bytearray:
-    return frames

@@ -125,7 +125,8 @@ class Scan:
         return found
 
     def _blocks(self, file: RawFile, stream: ByteStream) -> Iterator[tuple[int, RecordBlock]]:
-        form, stop = _form_of(file), file.num_bytes if file.compression is None else 0
+        form: Form = "plain" if file.compression is None else "compressed"
+        stop = file.num_bytes if file.compression is None else 0
         num_records = 0
         try:
             for block in read_blocks(Frames(stream, file, form, 0, stop), self._source, block_bytes=BLOCK_BYTES):
@@ -256,10 +257,6 @@ class _StoredBytes(ByteStream):
 def statistics_key(features: Features) -> list[tuple[str, str, tuple[int | None, ...]]]:
     """Returns the parts of features that statistics depend on: names, dtypes and shapes."""
     return [(f.name, f.dtype, f.shape) for f in features]
-
-
-def _form_of(file: RawFile) -> Form:
-    return "plain" if file.compression is None else "compressed"
 
 
 def _bad_record(

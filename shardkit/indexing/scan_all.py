@@ -244,7 +244,8 @@ def _notes(files: Sequence[ScannedFile], empty: Sequence[RawFile], empty_feature
     if empty:
         names = ", ".join(f.name for f in empty[:_LISTED_NAMES])
         more = f" and {len(empty) - _LISTED_NAMES:,} more" if len(empty) > _LISTED_NAMES else ""
-        yield f"{names}{more} {'holds' if len(empty) == 1 else 'hold'} no records and {_is_or_are(empty)} left out"
+        verb, be = ("holds", "is") if len(empty) == 1 else ("hold", "are")
+        yield f"{names}{more} {verb} no records and {be} left out"
     for name in empty_features[:_LISTED_NAMES]:
         yield f"feature {shown(name)} is empty in all records and is left out"
     if len(empty_features) > _LISTED_NAMES:
@@ -256,7 +257,3 @@ def _notes(files: Sequence[ScannedFile], empty: Sequence[RawFile], empty_feature
             f"each gzip file is one block, the largest {format_size(num_bytes)} uncompressed; shuffled batches hold up "
             f"to {format_count(min(48, len(files)))} of them in memory (num_lanes). shardkit convert makes small blocks"
         )
-
-
-def _is_or_are(items: Sequence[object]) -> str:
-    return "is" if len(items) == 1 else "are"

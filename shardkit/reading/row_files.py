@@ -97,13 +97,10 @@ def _array(column: Any, present: Bools | None, feature: Feature) -> pa.Array:
         return pa.ListArray.from_arrays(pa.array(column.row_splits), _values(column.values, None, feature), mask=mask)
     if feature.shape:
         mask = None if absent is None else pa.array(absent)
-        values = _values(column.reshape(-1), _of_each(absent, feature.num_values or 1), feature)
+        of_each = None if absent is None else np.repeat(absent, feature.num_values or 1)
+        values = _values(column.reshape(-1), of_each, feature)
         return pa.FixedSizeListArray.from_arrays(values, feature.num_values, mask=mask)
     return _values(column, absent, feature)
-
-
-def _of_each(absent: Bools | None, num_values: int) -> Bools | None:
-    return None if absent is None else np.repeat(absent, num_values)
 
 
 def _values(values: Any, absent: Bools | None, feature: Feature) -> pa.Array:

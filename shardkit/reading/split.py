@@ -162,7 +162,8 @@ class Split(Sequence[dict[str, Any]]):
         given = np.asarray(positions).reshape(-1)
         if len(given):
             # Rounded, or taken for a number, a position would give another example.
-            if given.dtype.kind not in "iu" and (given.dtype.kind == "b" or not all(map(_is_whole, given.tolist()))):
+            kind = given.dtype.kind
+            if kind not in "iu" and (kind == "b" or not all(isinstance(p, int) for p in given.tolist())):
                 raise TypeError(f"positions are whole numbers, not {given.dtype}; of a mask, give np.flatnonzero(mask)")
             if not -self.num_examples <= int(given.min()) <= int(given.max()) < self.num_examples:
                 raise IndexError(f"split {self.name!r} has the positions 0 to {self.num_examples - 1}")
@@ -321,10 +322,6 @@ class Split(Sequence[dict[str, Any]]):
     @cached_property
     def _load(self) -> Any:
         return lru_cache(_NUM_KEPT_BLOCKS)(lambda index: self._loader.load(index, None))
-
-
-def _is_whole(position: object) -> bool:
-    return isinstance(position, int)
 
 
 def _value(batch: Batch, name: str, row: int) -> Any:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from shardkit.adapters.tensorflow import Tensors, tensor_dtype
 from shardkit.adapters.tfdata import ParsedBatch
-from shardkit.features import Feature, Features
+from shardkit.features import Features
 
 
 def parsed_batch(tensors: Tensors, features: Features) -> ParsedBatch:
@@ -21,7 +21,8 @@ def parsed_batch(tensors: Tensors, features: Features) -> ParsedBatch:
     for feature in features:
         column = tensors[feature.name]
         found = tensors.get(f"{feature.name}/present")
-        if found is not None and _is_time(feature) and not isinstance(column, tf.RaggedTensor):
+        is_time = feature.dtype == "date" or "[" in feature.dtype
+        if found is not None and is_time and not isinstance(column, tf.RaggedTensor):
             # The reader's null is NaT, the least int64; a parsed one is 0.
             shown = tf.reshape(found, [-1] + [1] * (len(column.shape) - 1))
             column = tf.where(shown, column, tf.zeros([], column.dtype))
@@ -48,7 +49,3 @@ def absent_examples(features: Features, num_examples: int) -> ParsedBatch:
 def num_rows(column: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | int:
     """Returns the number of examples in a column, in eager code and in graphs."""
     return column.nrows() if isinstance(column, tf.RaggedTensor) else tf.shape(column)[0]
-
-
-def _is_time(feature: Feature) -> bool:
-    return feature.dtype == "date" or "[" in feature.dtype

@@ -55,7 +55,7 @@ class Classification:
     def losses(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """Returns the cross-entropy of each example with its smoothed target."""
         logits = tf.cast(outputs, tf.float32)
-        losses = _cross_entropy(labels, logits)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         if not self.label_smoothing:
             return losses
         uniform = tf.reduce_logsumexp(logits, axis=1) - tf.reduce_mean(logits, axis=1)
@@ -72,7 +72,8 @@ class Classification:
         logits, labels, weights = tf.cast(outputs, tf.float32), batch.labels, batch.weights
         predicted = tf.argmax(logits, axis=1, output_type=tf.int32)
         right = weights * tf.cast(tf.equal(predicted, labels), tf.float32)
-        parts = [_totals(weights, _weighted(_cross_entropy(labels, logits), weights), right)]
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        parts = [_totals(weights, _weighted(losses, weights), right)]
         if self.layout.counts_classes:
             for index, counted in ((labels, right), (predicted, weights), (labels, weights)):
                 parts.append(tf.math.unsorted_segment_sum(counted, index, self.layout.num_classes))
@@ -117,10 +118,6 @@ def objective_for(
     if label.task == "regression":
         return Regression(label)
     return Classification(label, label_smoothing, class_weights)
-
-
-def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 
 def _weighted(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

@@ -68,7 +68,7 @@ def plan_layout(plan: Plan, extracted: Sequence[Extracted], num_threads: int = 1
         NoRowsError: If there are no rows at all and there may not be none.
         UsageError: If a split cannot fill the wanted number of shards.
     """
-    runs = _list_runs(plan, extracted)
+    runs = sorted(run for e in extracted for run in runs_of(plan, e))
     splits: list[SplitLayout] = []
     notes: list[str] = []
     all_totals = _sum_key_ranges(runs, len(plan.recipe.splits))
@@ -149,10 +149,6 @@ def runs_of(plan: Plan, extracted: Extracted) -> list[tuple[int, str]]:
         (run_order(extracted.input_split_index, i), storage.join(folder, name))
         for i, name in enumerate(run_names(extracted))
     ]
-
-
-def _list_runs(plan: Plan, extracted: Sequence[Extracted]) -> list[tuple[int, str]]:
-    return sorted(run for e in extracted for run in runs_of(plan, e))
 
 
 def _sum_key_ranges(runs: list[tuple[int, str]], num_positions: int) -> list[KeyRangeTotals]:

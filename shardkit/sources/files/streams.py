@@ -309,8 +309,5 @@ def _translation(error: Exception, file: RawFile) -> ShardkitError:
     if file.compression is None or getattr(error, "errno", None):
         return StorageError("the file cannot be read", where=place(file), why=str(error))
     what = f"the {file.compression} file is cut off or damaged"
-    return DamagedFileError(what, where=place(file), why=_first_lower(str(error)))
-
-
-def _first_lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
+    why = str(error)
+    return DamagedFileError(what, where=place(file), why=why[:1].lower() + why[1:])

@@ -145,11 +145,6 @@ def _read_folder_tables(layout: Layout, labelled: Labelled) -> LabelTable:
     return with_objects(_read_tables(layout, labelled.with_options(drop_columns=(OBJECTS,))), layout.labels)
 
 
-def _read_unquoted_tables(layout: Layout, labelled: Labelled) -> LabelTable:
-    """Returns the columns of tables whose quotes are text, as Common Voice writes them."""
-    return _read_tables(layout, labelled.with_options(quote="none"))
-
-
 def _read_ljspeech(layout: Layout, labelled: Labelled) -> LabelTable:
     """Returns the transcripts of LJSpeech, whose table has bars between its columns, no header line and no quotes."""
     num_columns = 1 + read_head(layout.labels[0], _HEAD_BYTES).partition(b"\n")[0].count(b"|")
@@ -205,7 +200,8 @@ def _in_folder(folder: str, name: str) -> str:
 READERS: Mapping[str, Callable[[Layout, Labelled], LabelColumns]] = {
     "folder table": _read_folder_tables,
     "table": _read_tables,
-    "common voice": _read_unquoted_tables,
+    # Its quotes are text.
+    "common voice": lambda layout, labelled: _read_tables(layout, labelled.with_options(quote="none")),
     "ljspeech": _read_ljspeech,
     "box table": lambda layout, labelled: boxes_of(_read_tables(layout, labelled), layout.labels[0]),
     "fields": _read_fields,

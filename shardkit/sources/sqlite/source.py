@@ -84,7 +84,8 @@ class SqliteSource(SourceSettings):
         file = files[split.file_start]
         with guard_unchanged(file), open_database(file, options) as connection:
             rows = find_rows(connection, file, options)
-            check_columns([_as_column(c.name) for c in rows.columns], features, file, options)
+            columns = [Column(name=c.name, type_=None, nullable=True) for c in rows.columns]
+            check_columns(columns, features, file, options)
             fitter = ChunkFitter(rows, split, files, features, options)
             sql_names = dict(zip((c.name for c in rows.columns), rows.names, strict=True))
             names = [sql_names[f.name] for f in fitter.stored]
@@ -146,7 +147,3 @@ def _companions(files: tuple[RawFile, ...]) -> list[RawFile]:
 def _companion_of(name: str) -> str | None:
     # The name of the database that a file lies beside.
     return next((name.removesuffix(s) for s in _COMPANIONS if name.endswith(s)), None)
-
-
-def _as_column(name: str) -> Column:
-    return Column(name=name, type_=None, nullable=True)

@@ -213,7 +213,7 @@ class QuotedRecords(NamedTuple):
                 if is_open and inside is not None:
                     inside[start // 64 : (start + _SCAN_BYTES) // 64] = _ALL
                 continue
-            inside = _no_words(len(data)) if inside is None else inside
+            inside = np.zeros(-(-len(data) // 64), dtype=np.uint64) if inside is None else inside
             quotes = _packed(found)
             parity = _prefix_parity(quotes, is_open)
             # Nearly all that open stand behind a delimiter or a quote; of the others the byte before is looked at.
@@ -264,10 +264,6 @@ def _line_ends(data: Text) -> Positions:
     # Where a line feed follows a return, the line feed ends the line.
     is_end[:-1] &= ~(is_newline[1:] & (values[:-1] == RETURN))
     return np.flatnonzero(is_end) + 1
-
-
-def _no_words(num_bits: int) -> Words:
-    return np.zeros(-(-num_bits // 64), dtype=np.uint64)
 
 
 def _packed(flags: npt.NDArray[np.bool_]) -> Words:
