@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit.conversion.exchange import fetch, fetch_folder
-from shardkit.conversion.extract.first_pass import check_same_rows, mark_names, marks_digest
+from shardkit.conversion.extract.first_pass import check_same_rows, mark_names, marks_digest, spool_is_gone, ticker_of
 from shardkit.conversion.extract.packing import Packer
 from shardkit.conversion.extract.runs import RUN_BYTES, EncodedPart, run_order, write_run
 from shardkit.conversion.extracted import Extracted, run_names, statistics_name
@@ -25,7 +25,7 @@ from shardkit.conversion.splits.duplicates import find_duplicates, find_unsample
 from shardkit.conversion.splits.stratify import StratumPositions
 from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.encoding.encoder import encode_batch
-from shardkit.errors import DamagedFileError, StorageError
+from shardkit.errors import DamagedFileError
 from shardkit.hashing import row_keys
 from shardkit.sources.base import InputSplit, RowBatch, reason_of
 from shardkit.statistics.collector import StatisticsCollector
@@ -63,7 +63,7 @@ def extract_here(plan: Plan, input_split_index: int, progress: Progress | None =
         OutOfSpaceError, UsageError, StorageError: If the spool cannot be written.
     """
     input_split = plan.input_splits[input_split_index]
-    ticker = _ticker_of(plan, input_split, progress)
+    ticker = ticker_of(plan, input_split, progress)
     try:
         extracted = _extract(plan, input_split, ticker)
     except DamagedFileError as error:
@@ -97,7 +97,7 @@ def load_extracted(plan: Plan) -> list[Extracted]:
     for input_split in plan.input_splits:
         extracted = find_extracted(plan, input_split.index)
         if extracted is None:
-            raise _spool_is_gone(plan)
+            raise spool_is_gone(plan)
         found.append(extracted)
     damaged = {file_index for part in found for file_index in part.damage}
     return [
@@ -129,18 +129,9 @@ def statistics_parts(plan: Plan, extracted: Sequence[Extracted], position: int) 
             try:
                 yield msgspec.msgpack.decode(path.read_bytes(), type=list[bytes])[position]
             except FileNotFoundError as error:
-                raise _spool_is_gone(plan) from error
+                raise spool_is_gone(plan) from error
             if plan.exchange is not None:
                 path.unlink()
-
-
-def _spool_is_gone(plan: Plan) -> StorageError:
-    return StorageError(
-        "a part of the spool has gone",
-        where=plan.work_dir,
-        state="Nothing was committed",
-        next_step="Run the same command again",
-    )
 
 
 def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) -> Extracted:
@@ -299,13 +290,6 @@ class _Accepted:
             own = rows.batch if is_only else rows.batch.filter(pa.array(split_positions == position))
             if own.num_rows:
                 collector.update(own)
-
-
-def _ticker_of(plan: Plan, input_split: InputSplit, progress: Progress | None) -> InputTicker | None:
-    if progress is None:
-        return None
-    is_compressed = plan.files[input_split.file_start].compression is not None
-    return progress.reading(input_split.num_bytes, is_compressed=is_compressed)
 
 
 def _reported(

@@ -87,10 +87,7 @@ def run_first_pass_here(plan: Plan, input_split_index: int, progress: Progress |
     notes = _Notes(plan, input_split_index)
     crash_record = _crash_record_digest(plan, input_split_index)
     is_damaged = False
-    is_compressed = plan.files[input_split.file_start].compression is not None
-    ticker = None
-    if progress is not None:
-        ticker = progress.reading(input_split.num_bytes, is_compressed=is_compressed, is_first_pass=True)
+    ticker = ticker_of(plan, input_split, progress, is_first_pass=True)
     try:
         _read(plan, input_split, notes, ticker)
     except DamagedFileError:
@@ -109,6 +106,26 @@ def run_first_pass_here(plan: Plan, input_split_index: int, progress: Progress |
     if ticker is not None:
         ticker.end()
     return first_pass
+
+
+def ticker_of(
+    plan: Plan, input_split: InputSplit, progress: Progress | None, *, is_first_pass: bool = False
+) -> InputTicker | None:
+    """Returns the counter of an input split that is being read, None where progress is not counted."""
+    if progress is None:
+        return None
+    is_compressed = plan.files[input_split.file_start].compression is not None
+    return progress.reading(input_split.num_bytes, is_compressed=is_compressed, is_first_pass=is_first_pass)
+
+
+def spool_is_gone(plan: Plan) -> StorageError:
+    """Returns the error of a file of the work folder that was there and is not."""
+    return StorageError(
+        "a part of the spool has gone",
+        where=plan.work_dir,
+        state="Nothing was committed",
+        next_step="Run the same command again",
+    )
 
 
 def find_first_pass(plan: Plan, input_split_index: int) -> FirstPassResult | None:
@@ -146,12 +163,7 @@ def mark_rows(plan: Plan) -> None:
     found = [find_first_pass(plan, s.index) for s in plan.input_splits]
     first_pass = [part for part in found if part is not None]
     if len(first_pass) < len(found):
-        raise StorageError(
-            "a part of the spool has gone",
-            where=plan.work_dir,
-            state="Nothing was committed",
-            next_step="Run the same command again",
-        )
+        raise spool_is_gone(plan)
     damaged = {plan.input_splits[part.input_split_index].file_start for part in first_pass if part.is_damaged}
     counting = [s.index for s in plan.input_splits if s.file_stop - s.file_start != 1 or s.file_start not in damaged]
     if plan.recipe.dedup is not None:
