@@ -19,18 +19,9 @@ NUM_SCANNED_EXAMPLES = 1_000_000
 _BATCH_SIZE = 4_096
 
 
-def scan_values(
-    dataset: Dataset, split: str, features: Features, num_examples: int | None = NUM_SCANNED_EXAMPLES
-) -> Mapping[str, Sequence[Value]]:
-    """Returns the values of features by name, most frequent first, ties by value.
-
-    Args:
-        dataset: An open dataset.
-        split: Where to look.
-        features: Strings, integers or truth values, one value an example.
-        num_examples: How many examples to look at; None means all.
-    """
-    counters = count_values(dataset, split, features, num_examples)
+def scan_values(dataset: Dataset, split: str, features: Features) -> Mapping[str, Sequence[Value]]:
+    """Returns the values of features in the first examples by name, most frequent first, ties by value."""
+    counters = count_values(dataset, split, features, NUM_SCANNED_EXAMPLES)
     return {name: _ordered(counter) for name, counter in counters.items()}
 
 
