@@ -16,16 +16,7 @@ from typing import Any
 
 from beam_pipelines.engines.addresses import UNTOUCHED, check_port, refuse_storage_options
 from beam_pipelines.engines.native import NativeEngine, Session, Work
-from beam_pipelines.engines.settings import (
-    SHARED,
-    STALL,
-    Chosen,
-    EngineOptions,
-    EngineSpec,
-    Facts,
-    Setting,
-    value_of,
-)
+from beam_pipelines.engines.settings import SHARED, STALL, Chosen, EngineOptions, EngineSpec, Facts, Setting, value_of
 from beam_pipelines.engines.watch import KEPT
 from shardkit.conversion.shards.chunks import UnitKey
 from shardkit.conversion.steps import Step, call_step

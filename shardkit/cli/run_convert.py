@@ -14,13 +14,7 @@ from rich.console import Console
 
 from beam_pipelines.engines.engine import Engine, Start, engine_for
 from beam_pipelines.engines.settings import EngineOptions
-from shardkit.cli.pages.convert_page import (
-    rounding_notes,
-    show_dry_run,
-    show_note,
-    show_plan,
-    show_result,
-)
+from shardkit.cli.pages.convert_page import rounding_notes, show_dry_run, show_note, show_plan, show_result
 from shardkit.cli.pages.progress import Display, converting, new_display, planning
 from shardkit.cli.shell.append_options import show_nothing_new, tidy_after_append
 from shardkit.cli.shell.engine_options import engine_rows
@@ -50,11 +44,7 @@ from shardkit.conversion.shards.layout import load_layout
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.append_info import own_inputs
 from shardkit.dataset.open import open_dataset
-from shardkit.errors import (
-    NarrowTypesError,
-    ShardkitError,
-    UsageError,
-)
+from shardkit.errors import NarrowTypesError, ShardkitError, UsageError
 from shardkit.runtime.bounded import steps_bounded
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY, NO_MEMORY
 from shardkit.sources.columns.sampling import ALL_ROWS_BYTES

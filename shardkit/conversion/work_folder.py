@@ -12,12 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from shardkit.conversion.commit.commit import (
-    COMMITTED_FILE,
-    STOPPED_FILE,
-    find_commit,
-    refuse_existing,
-)
+from shardkit.conversion.commit.commit import COMMITTED_FILE, STOPPED_FILE, find_commit, refuse_existing
 from shardkit.conversion.exchange import exchange_url, fetch_folder, remove_exchange, remove_uploaded
 from shardkit.conversion.extract.extract import is_whole
 from shardkit.conversion.extracted import Extracted

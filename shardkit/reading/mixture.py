@@ -21,13 +21,7 @@ from shardkit.features import Feature, Features
 from shardkit.reading.batch import Batch
 from shardkit.reading.hooks import FilterFunction, MapFunction, MappedSource
 from shardkit.reading.mixture_order import MixtureOrder, integer_weights
-from shardkit.reading.order import (
-    EpochSequence,
-    OrderOptions,
-    Rows,
-    Worker,
-    check_options,
-)
+from shardkit.reading.order import EpochSequence, OrderOptions, Rows, Worker, check_options
 from shardkit.reading.reader import BatchReader, Readable
 from shardkit.reading.settings import BatchKeywords, BatchSettings, takes_settings
 from shardkit.reading.split import Split

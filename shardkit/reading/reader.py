@@ -17,23 +17,9 @@ from shardkit.features import Features
 from shardkit.reading.batch import Batch
 from shardkit.reading.batches import BatchMaker, read_batches
 from shardkit.reading.epoch_plan import EpochPlan
-from shardkit.reading.hooks import (
-    Filter,
-    FilterFunction,
-    Hook,
-    Made,
-    Map,
-    MapFunction,
-    keys_of,
-    num_rows_of,
-    run_hooks,
-)
+from shardkit.reading.hooks import Filter, FilterFunction, Hook, Made, Map, MapFunction, keys_of, num_rows_of, run_hooks
 from shardkit.reading.length_buckets import BucketSizes, shortened
-from shardkit.reading.order import (
-    OrderOptions,
-    Rows,
-    check_counts,
-)
+from shardkit.reading.order import OrderOptions, Rows, check_counts
 from shardkit.reading.prefetch import Step
 from shardkit.reading.settings import BatchSettings
 

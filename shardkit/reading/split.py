@@ -30,13 +30,7 @@ from shardkit.reading.lengths import (
     given_lengths,
     read_lengths,
 )
-from shardkit.reading.order import (
-    EpochOrder,
-    OrderOptions,
-    Remainder,
-    Worker,
-    check_options,
-)
+from shardkit.reading.order import EpochOrder, OrderOptions, Remainder, Worker, check_options
 from shardkit.reading.reader import BatchReader, Readable
 from shardkit.reading.settings import BatchKeywords, BatchSettings, takes_settings
 from shardkit.storage.locations import redact

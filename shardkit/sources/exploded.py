@@ -14,15 +14,7 @@ import pyarrow.compute as pc
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema, make_feature
 from shardkit.messages import shown
-from shardkit.sources.base import (
-    MAX_ROWS_OF_A_SPLIT,
-    InputSplit,
-    RawFile,
-    RowBatch,
-    Source,
-    SourceOptions,
-    settle,
-)
+from shardkit.sources.base import MAX_ROWS_OF_A_SPLIT, InputSplit, RawFile, RowBatch, Source, SourceOptions, settle
 
 # Rows made at once, so that long lists beside wide columns take little memory.
 _ROWS_AT_ONCE = 65_536

@@ -21,13 +21,7 @@ from shardkit.conversion.shards.tfds import tfds_documents
 from shardkit.dataset.append_info import extensions_of
 from shardkit.dataset.card import put_card
 from shardkit.dataset.commit import commit_version
-from shardkit.dataset.manifest import (
-    FORMAT_VERSION,
-    Manifest,
-    ShardInfo,
-    SplitInfo,
-    describe_table,
-)
+from shardkit.dataset.manifest import FORMAT_VERSION, Manifest, ShardInfo, SplitInfo, describe_table
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.dataset.shard_table import encode_shard_table
 from shardkit.errors import ConflictError, DamageError, ShardkitError, StorageError

@@ -13,24 +13,9 @@ import pyarrow as pa
 from shardkit.errors import BadInputError, DamagedFileError
 from shardkit.features import Features
 from shardkit.messages import shown
-from shardkit.sources.arrays.columns import (
-    Array,
-    ArrayColumn,
-    check_same_columns,
-    feature_of,
-    field_of,
-    to_arrow,
-)
+from shardkit.sources.arrays.columns import Array, ArrayColumn, check_same_columns, feature_of, field_of, to_arrow
 from shardkit.sources.arrays.rows import ArrayLayout, RowReader
-from shardkit.sources.base import (
-    InputSplit,
-    RawFile,
-    RowBatch,
-    SourceOptions,
-    place,
-    rejected_row,
-    row_identities,
-)
+from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, place, rejected_row, row_identities
 from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.row_casting import bad_value_error, cast_rows
 from shardkit.sources.files.many_files import undamaged

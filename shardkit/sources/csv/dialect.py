@@ -14,13 +14,7 @@ from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.csv.titles import check_no_title
 from shardkit.sources.files.streams import read_head
-from shardkit.sources.text.quoting import (
-    SNIFF_BYTES,
-    QuotedRecords,
-    num_decimals,
-    other_delimiter,
-    sniff_delimiter,
-)
+from shardkit.sources.text.quoting import SNIFF_BYTES, QuotedRecords, num_decimals, other_delimiter, sniff_delimiter
 from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.units import MiB, format_size
 

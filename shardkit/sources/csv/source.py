@@ -50,11 +50,7 @@ from shardkit.sources.text.rejected_records import BatchMaker
 from shardkit.sources.text.splits import read_blocks, split_file
 from shardkit.sources.text.table_signs import check_no_padded_columns
 from shardkit.sources.text.together import read_small_texts, rows_of
-from shardkit.sources.text.type_inference import (
-    column_notes,
-    decide,
-    unite,
-)
+from shardkit.sources.text.type_inference import column_notes, decide, unite
 
 _LISTED_COLUMNS = 5
 _FIRST_LINES = 16

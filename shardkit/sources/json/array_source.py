@@ -13,15 +13,7 @@ import msgspec
 
 from shardkit.errors import DamagedFileError, ShardkitError
 from shardkit.features import Features
-from shardkit.sources.base import (
-    InputSplit,
-    RawFile,
-    RowBatch,
-    SourceOptions,
-    SourceSettings,
-    numbered,
-    place,
-)
+from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, SourceSettings, numbered, place
 from shardkit.sources.columns.folder_columns import FolderColumns, with_folder_columns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS
 from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head

@@ -20,15 +20,7 @@ from shardkit import file_types
 from shardkit.errors import NoRowsError
 from shardkit.features import Features, arrow_schema, make_feature
 from shardkit.messages import printable
-from shardkit.sources.base import (
-    BATCH_BYTES,
-    InputSplit,
-    RawFile,
-    RowBatch,
-    SourceOptions,
-    SourceSettings,
-    numbered,
-)
+from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, SourceSettings, numbered
 from shardkit.sources.class_folders import (
     are_class_documents,
     check_depth,
@@ -45,14 +37,7 @@ from shardkit.sources.text.blocks import Lines, TextBlock, as_array
 from shardkit.sources.text.decoding_errors import find_decoding_errors, other_encoding, too_long_fault
 from shardkit.sources.text.documents import read_documents, split_documents
 from shardkit.sources.text.line_numbers import LineNumbers
-from shardkit.sources.text.records import (
-    LINES,
-    PARAGRAPHS,
-    TextPart,
-    find_cuts,
-    read_parts,
-    take_texts,
-)
+from shardkit.sources.text.records import LINES, PARAGRAPHS, TextPart, find_cuts, read_parts, take_texts
 from shardkit.sources.text.rejected_records import BadRecord, BatchMaker, GoodRecords, bad_value_problem
 from shardkit.sources.text.splits import BOM, cut_file
 from shardkit.sources.text.table_signs import columns_between_blanks, looks_like_table, may_be_table
