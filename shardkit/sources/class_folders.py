@@ -25,6 +25,7 @@ _MAX_DOCUMENT_BYTES = MiB
 _MIN_DOCUMENTS = 4
 # Of all files, so many must be texts of classes; the others are refused.
 _MIN_SHARE = 0.75
+_MIN_SHARE_IN_SPLITS = 0.5
 _LISTED_CLASSES = 8
 _LISTED_FOLDERS = 3
 _MANY_FOLDERS = 100
@@ -311,7 +312,9 @@ def are_class_documents(files: Sequence[RawFile]) -> bool:
     data = [file for file in files if file.num_bytes and not is_companion_file(file.name)]
     texts = [f for f in data if _DOCUMENT_SUFFIX.fullmatch(suffix_of(f.name)) and _class_name(f) is not None]
     is_large = any(file.num_bytes > _MAX_DOCUMENT_BYTES for file in texts)
-    if is_large or len(texts) < max(_MIN_DOCUMENTS, _MIN_SHARE * len(data)):
+    # A small sample of reviews has as many lists beside them as the whole.
+    min_share = _MIN_SHARE_IN_SPLITS if _are_classes_of_splits(texts) else _MIN_SHARE
+    if is_large or len(texts) < max(_MIN_DOCUMENTS, min_share * len(data)):
         return False
     by_folder = Counter(file.name.rpartition("/")[0] for file in texts)
     # A folder that holds class folders is none itself, such as train of train/pos, train/neg and train/urls_pos.txt.
@@ -321,21 +324,33 @@ def are_class_documents(files: Sequence[RawFile]) -> bool:
     if len(numbered) >= _MIN_SHARE * len(texts):
         # Such as the list of commands that made the folders.
         texts = numbered
-    if len(set(map(_class_name, texts))) < 2 or len(texts) < _MIN_SHARE * len(data):
+    if len(set(map(_class_name, texts))) < 2 or len(texts) < min_share * len(data):
         return False
     if len(texts) < len(data):
-        kept = {file.name for file in texts}
-        others = [printable(file.name) for file in data if file.name not in kept]
-        few = len(others) <= _MANY_OTHERS
-        one_split = folders_of_one_split(texts)
-        more = f", and what is no class but lies in one split alone with {one_split}" if one_split else ""
-        excluded = " ".join(f"--exclude {shlex.quote(name)}" for name in others) if few else "--exclude GLOB"
-        raise UsageError(
-            "files lie beside class folders of texts",
-            why=f"{format_count(len(others))} of {format_count(len(data))}: {', '.join(others[:_LISTED_FOLDERS])}",
-            next_step=f"Leave these out with {excluded}{more}, or add --no-labels to read the lines of all files",
-        )
+        raise _files_beside(texts, data)
     return True
+
+
+def _are_classes_of_splits(texts: Sequence[RawFile]) -> bool:
+    """Whether two splits or more have the same class folders, two or more of them."""
+    found: dict[str | None, set[str | None]] = {}
+    for file in texts:
+        found.setdefault(split_of(file), set()).add(_class_name(file))
+    return len(found) > 1 and len(set.intersection(*found.values())) > 1
+
+
+def _files_beside(texts: Sequence[RawFile], data: Sequence[RawFile]) -> UsageError:
+    kept = {file.name for file in texts}
+    others = [printable(file.name) for file in data if file.name not in kept]
+    few = len(others) <= _MANY_OTHERS
+    excluded = " ".join(f"--exclude {shlex.quote(name)}" for name in others) if few else "--exclude GLOB"
+    one_split = folders_of_one_split(texts)
+    both = f", and with them folders that one split alone has, with {excluded} {one_split}" if one_split else ""
+    return UsageError(
+        "files lie beside class folders of texts",
+        why=f"{format_count(len(others))} of {format_count(len(data))}: {', '.join(others[:_LISTED_FOLDERS])}",
+        next_step=f"Leave these out{both or f' with {excluded}'}, or add --no-labels to read the lines of all files",
+    )
 
 
 def folders_of_one_split(files: Sequence[RawFile]) -> str:

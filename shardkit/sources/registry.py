@@ -191,9 +191,16 @@ def _row_format(one: Recognized) -> str | None:
 
 
 def _hold_class_documents(files: list[RawFile], recognized: dict[str, Recognized], options: SourceOptions) -> bool:
-    # A short text may look like a table. A few other files are refused.
+    # A short text may look like a table. A few other files are refused, or more that are text, called otherwise.
     texts = [file for file in files if recognized[file.name].format in ("text", "csv", "tsv")]
-    return len(texts) >= 0.9 * len(files) and not options.no_labels and are_class_documents(files)
+    suffixes = {suffix_in(file.name) for file in texts}
+    beside = [f for f in files if suffix_in(f.name) not in suffixes and _is_text(recognized[f.name])]
+    are_most = len(texts) + len(beside) >= 0.9 * len(files) and len(texts) > len(beside)
+    return are_most and not options.no_labels and are_class_documents(files)
+
+
+def _is_text(one: Recognized) -> bool:
+    return one.format is not None and format_named(one.format).content == "text"
 
 
 def _check_no_tables(files: list[RawFile]) -> None:

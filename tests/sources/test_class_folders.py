@@ -83,6 +83,22 @@ def test_a_few_files_beside_documents_are_refused(tmp_path):
     assert "--exclude" in str(caught.value)
 
 
+def test_as_many_lists_as_reviews_in_the_classes_of_two_splits_are_refused_with_what_leaves_them_out(tmp_path):
+    folders = ("train/pos", "train/neg", "train/unsup", "test/pos", "test/neg")
+    lists = [f"{split}/urls_{label}.txt" for split in ("train", "test") for label in ("pos", "neg")]
+    listed(tmp_path, [*reviews(*folders, number=2), *lists, "imdb.vocab", "imdbEr.txt"])
+    listed(tmp_path, [f"{split}/labeledBow.feat" for split in ("train", "test")], "9 0:9 1:1 2:4\n7 0:7 3:1 5:4\n")
+    with pytest.raises(UsageError, match="8 of 18") as caught:
+        choose(list_inputs([str(tmp_path)]).files, SourceOptions())
+    step = str(caught.value.next_step)
+    advised = shlex.split(step.partition(" has, with ")[2].partition(", or add")[0])
+    assert set(advised[::2]) == {"--exclude"}
+    options = SourceOptions(exclude=tuple(advised[1::2]))
+    files = list_inputs([str(tmp_path)], options).files
+    assert sorted(file.name for file in files) == sorted(reviews(*folders[:2], *folders[3:], number=2))
+    assert choose(files, options).source.format == "text"
+
+
 @pytest.mark.parametrize("others", [["notes.txt"], ["notes.txt", "list.csv"]])
 def test_a_file_beside_few_documents_is_refused(tmp_path, others):
     with pytest.raises(UsageError, match=f"{len(others)} of {6 + len(others)}") as caught:

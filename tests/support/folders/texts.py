@@ -36,9 +36,9 @@ def _reviews(folder: Path, number: int = 4) -> list[Row]:
     return rows
 
 
-def _reviews_as_downloaded(folder: Path) -> list[Row]:
-    rows = _reviews(folder, 30)
-    for index in range(10):
+def _reviews_as_downloaded(folder: Path, number: int = 30) -> list[Row]:
+    rows = _reviews(folder, number)
+    for index in range(number):
         write(folder / "train" / "unsup" / f"{index}_0.txt", f"A review, nobody knows {index}")
     for split in ("train", "test"):
         for label in ("pos", "neg"):
@@ -165,10 +165,21 @@ TEXTS = (
     ),
     Case("train, valid and test .txt", _language_model, key="text"),
     Case("aclImdb", _reviews, key="text"),
-    Case("aclImdb as downloaded", _reviews_as_downloaded, refusal=(*_ACL_IMDB, "--exclude '*unsup/*'")),
+    Case("aclImdb as downloaded", _reviews_as_downloaded, refusal=(" ".join((*_ACL_IMDB, "--exclude '*unsup/*'")),)),
+    Case(
+        "a small sample of aclImdb",
+        lambda f: _reviews_as_downloaded(f, 3),
+        refusal=(" ".join((*_ACL_IMDB, "--exclude '*unsup/*'")),),
+    ),
     Case(
         "aclImdb as downloaded, what is advised",
         _reviews_as_downloaded,
+        tuple(word for option in (*_ACL_IMDB, "--exclude *unsup/*") for word in option.split()),
+        key="text",
+    ),
+    Case(
+        "a small sample of aclImdb, what is advised",
+        lambda f: _reviews_as_downloaded(f, 3),
         tuple(word for option in (*_ACL_IMDB, "--exclude *unsup/*") for word in option.split()),
         key="text",
     ),
