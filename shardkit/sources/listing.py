@@ -91,8 +91,7 @@ def list_inputs(patterns: Sequence[str], options: SourceOptions | None = None) -
     `photos/cats/1.jpg` and `photos/dogs/2.jpg` the names are `cats/1.jpg` and `dogs/2.jpg`.
 
     Raises:
-        UsageError: If an input or a glob to include names nothing, nothing is left, or an input cannot be read; or a
-            compressed file lies beside one that it may have been unpacked to.
+        UsageError: If an input or a glob to include names nothing, nothing is left, or an input cannot be read.
         BadInputError, StorageError: If a file vanishes or cannot be read, or an archive is refused.
         DamagedFileError: If an archive is damaged, unless bad rows are tolerated and something else is left.
     """

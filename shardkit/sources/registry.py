@@ -19,6 +19,7 @@ from shardkit.sources.class_folders import are_class_documents
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.exploded import exploded
 from shardkit.sources.files.streams import read_head
+from shardkit.sources.files.unpacked import check_no_packed, packed_beside, packed_error
 from shardkit.sources.foreign_files import way_to_read
 from shardkit.sources.formats import FORMATS, LABEL_TABLE_OPTIONS, Format, format_named
 from shardkit.sources.inventory import (
@@ -130,10 +131,25 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     is read, or something else than they are called, are refused as long as there are others.
 
     Raises:
-        UsageError: If files are of different kinds, or of none that is read.
+        UsageError: If files are of different kinds, or of none that is read; or if one lies beside a compressed one
+            that it may have been unpacked from.
         BadInputError: If there is nothing to read.
         DamagedFileError: If a compressed file is damaged; where bad rows are tolerated, only if nothing else is left.
     """
+    packed = packed_beside(files)
+    try:
+        choice = _choose(files, options)
+    except (DamagedFileError, UsageError) as error:
+        if packed:
+            raise packed_error(packed[0], error) from None
+        raise
+    if packed:
+        passed = {file.name for file in choice.passed_over}
+        check_no_packed([file for file in files if file.name not in passed])
+    return choice
+
+
+def _choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     if any(file.shard is not None for file in files):
         return Choice(source_for("dataset"), passed_over=_beside_datasets(files, options))
     if options.array_record == "file":

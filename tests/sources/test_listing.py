@@ -17,6 +17,7 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import choose_source, list_inputs, source_for
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.listing import common_root
+from shardkit.sources.registry import choose
 from tests.support.files.listing_makers import parquet, png, write
 
 
@@ -295,7 +296,23 @@ def test_a_file_beside_its_compressed_copy_is_read_once(tmp_path):
 def test_a_file_beside_another_that_is_called_like_its_copy_is_refused(tmp_path, suffix, data):
     (tmp_path / "x.csv").write_bytes(b"a,b\n1,2\n")
     (tmp_path / f"x.csv.{suffix}").write_bytes(data)
-    with pytest.raises(UsageError, match=f"x.csv.{suffix}") as caught:
-        list_inputs([str(tmp_path)])
+    with pytest.raises(UsageError, match=f"beside another .* x.csv.{suffix}") as caught:
+        choose(list_inputs([str(tmp_path)]).files, SourceOptions())
     assert f"--exclude '*.{suffix}'" in str(caught.value)
     assert len(list_inputs([str(tmp_path)], SourceOptions(exclude=(f"*.{suffix}",))).files) == 1
+
+
+def test_the_kinds_of_files_are_shown_before_a_compressed_file_beside_another_is_refused(tmp_path):
+    write(tmp_path, "a.csv", "x,y\n1,2\n")
+    write(tmp_path, "a.csv.gz", gzip.compress(b"x,y\n1,2\n3,4\n"))
+    write(tmp_path, "b.jsonl", '{"x": 1}\n{"x": 2}\n')
+    files = list_inputs([str(tmp_path)]).files
+    with pytest.raises(UsageError, match="several kinds") as caught:
+        choose(files, SourceOptions())
+    assert "--format csv" in caught.value.table[1]
+    assert "--exclude '*.gz'" in str(caught.value.next_step)
+    assert choose(files, SourceOptions(format="jsonl")).source.format == "jsonl"
+    with pytest.raises(UsageError, match=r"beside another .* a.csv.gz"):
+        choose(files, SourceOptions(format="csv"))
+    csv = SourceOptions(format="csv", exclude=("*.gz",))
+    assert choose(list_inputs([str(tmp_path)], csv).files, csv).source.format == "csv"

@@ -32,6 +32,7 @@ from shardkit.sources.columns.sampling import READ_AGAIN_BYTES
 from shardkit.sources.exploded import exploded
 from shardkit.sources.files.streams import open_stored, read_exactly
 from shardkit.sources.files.transcoding import with_text_options
+from shardkit.sources.files.unpacked import check_no_packed
 from shardkit.sources.formats import FORMATS, format_named
 from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
@@ -168,6 +169,7 @@ def _inspect_listing(
     listed = _without_labels(with_text_options(listing.files, options), options)
     beside = None if is_appended else _labels_beside(listed, listing.root, options)
     if beside is not None:
+        check_no_packed(listed)
         listed, options = beside.files, msgspec.structs.replace(options, labels=beside.labels)
         labels_sha256 = _hash_of_labels(options)
     choice = _choose(listed, options, allow_empty=asked.allow_empty)

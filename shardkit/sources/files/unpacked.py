@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from shardkit.errors import UsageError
+from shardkit.errors import ShardkitError, UsageError
 from shardkit.file_types import COMPRESSED_SUFFIXES, suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
@@ -18,22 +18,51 @@ _FOUR_GIB = 2**32
 def unpacked_copies(files: Sequence[RawFile]) -> tuple[str, ...]:
     """Returns the names of files that are those of others and the extension of a compression, such as `a.csv.gz`.
 
-    Raises:
-        UsageError: If one does not unpack to as many bytes as the other file has, as far as gzip tells; such as one of
-            another compression, or of other data.
+    They unpack to as many bytes as the other file has, as far as gzip tells.
     """
     sizes = {file.name: file.num_bytes for file in files}
+    beside = packed_beside(files)
+    return tuple(file.name for file in beside if _unpacked_size(file) == sizes[_unpacked_name(file)] % _FOUR_GIB)
+
+
+def packed_beside(files: Sequence[RawFile]) -> tuple[RawFile, ...]:
+    """Returns the files that are called like others and the extension of a compression."""
     packed = [f for f in files if f.member is None and suffix_of(f.name) in COMPRESSED_SUFFIXES]
-    copies = [file for file in packed if _unpacked_name(file) in sizes]
-    for file in copies:
-        if _unpacked_size(file) != sizes[_unpacked_name(file)] % _FOUR_GIB:
-            raise UsageError(
-                "a file lies beside another that is called like it and compressed",
-                where=place(file),
-                why=f"{printable(_unpacked_name(file))} may hold the same rows, or other ones",
-                next_step=f"Leave compressed files out with --exclude '*{suffix_of(file.name)}', or rename this one",
-            )
-    return tuple(file.name for file in copies)
+    names = {file.name for file in files} if packed else set()
+    return tuple(file for file in packed if _unpacked_name(file) in names)
+
+
+def check_no_packed(files: Sequence[RawFile]) -> None:
+    """Checks that no compressed file lies beside another that is called like it, whose rows it may hold.
+
+    Args:
+        files: Without `unpacked_copies`.
+
+    Raises:
+        UsageError: If one is.
+    """
+    if beside := packed_beside(files):
+        raise packed_error(beside[0])
+
+
+def packed_error(file: RawFile, other: ShardkitError | None = None) -> UsageError:
+    """Returns the error about a compressed file beside another that is called like it.
+
+    Args:
+        file: The compressed one.
+        other: Another error about the files, whose table and advice come first.
+    """
+    exclude = f"--exclude '*{suffix_of(file.name)}'"
+    why = f"{printable(_unpacked_name(file))} may hold the same rows, or other ones"
+    if other is not None and other.table:
+        step = f"{other.next_step}. {printable(file.name)} lies among them, and {why}: {exclude} leaves it out"
+        return UsageError(other.what, where=other.where, why=other.why, table=other.table, next_step=step)
+    return UsageError(
+        "a file lies beside another that is called like it and compressed",
+        where=place(file),
+        why=why,
+        next_step=f"Leave compressed files out with {exclude}, or rename this one",
+    )
 
 
 def _unpacked_name(file: RawFile) -> str:
