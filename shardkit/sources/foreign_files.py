@@ -15,6 +15,15 @@ _ARFF = (
     ".map(lambda v: v.decode() if isinstance(v, bytes) else v).to_parquet(TARGET)"
 )
 _YAML = "import pandas, yaml; pandas.DataFrame(yaml.safe_load(open(SOURCE))).to_parquet(TARGET)"
+# Of a dictionary the values that have a length are columns. Python 2 wrote those of CIFAR, which pandas cannot open.
+_PICKLE = (
+    "import fsspec, pandas, pickle; "
+    'd = pickle.load(fsspec.open(SOURCE, compression="infer").open(), encoding="latin1"); '
+    "n = lambda k: k.decode() if isinstance(k, bytes) else str(k); "
+    'c = lambda v: list(v) if getattr(v, "ndim", 1) > 1 else v; '
+    'd = {n(k): c(v) for k, v in d.items() if hasattr(v, "__len__") and not isinstance(v, (str, bytes))} '
+    "if isinstance(d, dict) else d; pandas.DataFrame(d).to_parquet(TARGET)"
+)
 _TRUSTED = " and you trust it, as it may run any code"
 # By the words for the kind: the extension of the file that the command writes, the command, and what it holds.
 _WAYS = {
@@ -24,7 +33,7 @@ _WAYS = {
     "a Stata file": (".parquet", _TABLE, {"CALL": "read_stata"}),
     "an SPSS file": (".parquet", _TABLE, {"CALL": "read_spss"}),
     "a SAS file": (".parquet", _TABLE, {"CALL": "read_sas"}),
-    "a pickle of Python": (".parquet", _TABLE, {"CALL": "read_pickle"}),
+    "a pickle of Python": (".parquet", _PICKLE, {}),
     "an HDF5 file": _HDF5,
     "an HDF5 file of MATLAB": _HDF5,
     "a MATLAB file": (

@@ -38,6 +38,7 @@ from shardkit.sources.inventory import (
 from shardkit.sources.naming_tables import advice_on_rows
 from shardkit.sources.plugins import PluginSource
 from shardkit.sources.text_heads import check_is_decompressed
+from shardkit.units import format_count
 
 ENTRY_POINTS = "shardkit.sources"
 _CONTROLS = bytes((*range(9), *range(14, 32)))
@@ -232,7 +233,7 @@ def _format_of_all(
 ) -> str:
     known = [recognized[file.name] for file in files if recognized[file.name].format is not None]
     if not known and len(kinds) == 1:
-        raise next(one.error for one in recognized.values() if one.error is not None)
+        raise _error_of_all(files, recognized)
     if options.tolerates_bad_rows and known:
         # Files whose content fits their name show the format of the others.
         known = [one for one in known if one.fault is None] or known
@@ -241,6 +242,17 @@ def _format_of_all(
     if len(kinds) > 1:
         raise several_kinds(kinds, _advice_on_rows(files, recognized))
     return known[0].format or ""
+
+
+def _error_of_all(files: list[RawFile], recognized: dict[str, Recognized]) -> DamagedFileError | UsageError:
+    # The largest file holds the data; a small one may describe them, as batches.meta of CIFAR.
+    failed = [file for file in files if recognized[file.name].error is not None]
+    error = recognized[max(failed, key=lambda file: file.num_bytes).name].error
+    assert error is not None
+    if len(files) > 1 and isinstance(error, UsageError) and error.why is None:
+        why = f"it is the largest of {format_count(len(files))} such files"
+        return UsageError(error.what, where=error.where, why=why, next_step=error.next_step)
+    return error
 
 
 def _advice_on_rows(files: list[RawFile], recognized: dict[str, Recognized]) -> str | None:

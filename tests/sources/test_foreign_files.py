@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import io
 import re
+import shlex
 import zipfile
 
 import h5py
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import scipy.io
 
@@ -55,10 +57,39 @@ def stata(version):
     return buffer.getvalue()
 
 
-def pickled():
+def pickled(value=TABLE):
     buffer = io.BytesIO()
-    TABLE.to_pickle(buffer)
+    pd.to_pickle(value, buffer)
     return buffer.getvalue()
+
+
+def pickled_by_python_2(**values):
+    """Returns a dictionary of texts, lists of small numbers and an array of bytes, pickled as CIFAR is."""
+
+    def text(value):
+        return b"U" + bytes([len(value)]) + value
+
+    def dumped(value):
+        if isinstance(value, bytes):
+            return text(value)
+        if isinstance(value, list):
+            items = (b"K" + bytes([item]) if isinstance(item, int) else text(item) for item in value)
+            return b"](" + b"".join(items) + b"e"
+        shape = b"".join(b"M" + size.to_bytes(2, "little") for size in value.shape) + b"\x86"
+        made = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85U\x01btR"
+        dtype = b"cnumpy\ndtype\n(U\x02u1K\x00K\x01tR(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+        content = b"T" + value.size.to_bytes(4, "little") + value.tobytes()
+        return made + b"(K\x01" + shape + dtype + b"\x89" + content + b"tb"
+
+    return b"\x80\x02}(" + b"".join(text(k.encode()) + dumped(v) for k, v in values.items()) + b"u."
+
+
+PIXELS = np.arange(3 * 3072, dtype=np.uint8).reshape(3, 3072)
+
+
+def cifar():
+    labels, names = [1, 9, 3], [b"a.png", b"b.png", b"c.png"]
+    return pickled_by_python_2(batch_label=b"training batch 1 of 5", labels=labels, data=PIXELS, filenames=names)
 
 
 def arff():
@@ -77,6 +108,7 @@ MADE = {
     "a.pt": (tensors, "a file of PyTorch"),
     "model.bin": (tensors, "a file of PyTorch"),
     "a.pkl": (pickled, "a pickle of Python"),
+    "data_batch_1": (cifar, "a pickle of Python"),
     "a.dta": (lambda: stata(118), "a Stata file"),
     "old.dta": (lambda: stata(114), "a Stata file"),
 }
@@ -134,3 +166,24 @@ def test_texts_of_other_tools_are_lines_where_that_is_asked(tmp_path):
     files = list_inputs([str(tmp_path)]).files
     assert choose(files, SourceOptions(format="text")).source.format == "text"
     assert "--format text" in refusal(tmp_path).next_step
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "batch", [cifar(), pickled({b"batch_label": b"1 of 5", b"labels": [1, 9, 3], b"data": PIXELS})]
+)
+def test_the_command_for_a_batch_of_cifar_keeps_its_images_and_labels(tmp_path, monkeypatch, batch):
+    (tmp_path / "batches.meta").write_bytes(pickled_by_python_2(label_names=[b"airplane", b"frog"]))
+    (tmp_path / "data_batch_1").write_bytes(batch)
+    error = refusal(tmp_path)
+    assert error.where.endswith("data_batch_1")
+    assert error.why == "it is the largest of 2 such files"
+    command = re.search("run  (.*)  and convert data_batch_1.parquet", error.next_step)[1]
+    monkeypatch.chdir(tmp_path)
+    exec(shlex.split(command)[2], {})  # noqa: S102 - the command that is advised
+    made = tmp_path / "data_batch_1.parquet"
+    assert choose(list_inputs([str(made)]).files, SourceOptions()).source.format == "parquet"
+    table = pq.read_table(made)
+    assert table["labels"].to_pylist() == [1, 9, 3]
+    assert table["data"].to_pylist() == PIXELS.tolist()
+    assert "batch_label" not in table.column_names
