@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import re
 from pathlib import PurePosixPath
@@ -98,6 +99,7 @@ _DOCUMENT_STEMS = frozenset({"README", "LICENSE", "LICENCE", "CHANGELOG"})
 # A table may be called so as well.
 _TEXT_STEMS = frozenset({"NOTICE", "COPYING", "COPYRIGHT"})
 _NOTICE_ENDINGS = ("_LICENSE", "_LICENCE", "-LICENSE", "-LICENCE")
+_FEW_CONTROLS = 16
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -146,8 +148,13 @@ def is_document_name(name: str) -> bool:
     return stem in _DOCUMENT_STEMS or (suffix in _DOCUMENT_SUFFIXES and is_text_stem)
 
 
-def foreign_format(head: bytes) -> str | None:
-    """Returns the format of a file, in words, if shardkit does not read it; None otherwise."""
+def foreign_format(head: bytes, name: str = "") -> str | None:
+    """Returns the format of a file, in words, if shardkit does not read it; None otherwise.
+
+    Args:
+        head: The first bytes.
+        name: Of the file; what is called `.bin` and is no UTF-8 is no text of another encoding.
+    """
     if head.startswith(b"PK\x03\x04") and any(name in head for name in (b"[Content_Types].xml", b"xl/", b"docProps/")):
         return "an Excel or Office document"
     if (packed := next((words for start, words in _ZIPS if start.match(head)), None)) is not None:
@@ -165,9 +172,9 @@ def foreign_format(head: bytes) -> str | None:
         return "a tar archive"
     if head[4:8] == b"ftyp" and head[:3] == bytes(3):
         return _BOXES.get(head[8:12], "an MP4 file")
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or not _looks_binary(head):
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or _is_utf16(head):
         return None
-    return UNKNOWN
+    return UNKNOWN if _looks_binary(head) or (suffix_of(name) == ".bin" and not _is_utf8(head)) else None
 
 
 def foreign_text(head: bytes, name: str) -> str | None:
@@ -203,7 +210,7 @@ def format_of(head: bytes, name: str) -> str | None:
         return "parquet"
     if image_type_of(head) or has_image_suffix(name):
         return "images"
-    if foreign_format(head):
+    if foreign_format(head, name):
         return None
     return "jsonl" if _is_json(head, name) else "csv"
 
@@ -253,7 +260,19 @@ def _looks_binary(head: bytes) -> bool:
     # A NUL or two is a damaged text, which deserves to have its line named; a tenth of control bytes is no text. An
     # escape is none of them, as logs for terminals are full of colours, nor are backspaces alone (underlines).
     num_control = sum(head.count(bytes([c])) for c in (*range(8), *range(14, 27), *range(28, 32)))
-    return num_control > 0 and (num_control + head.count(b"\b")) * 10 > len(head) and not _is_utf16(head)
+    if num_control > 0 and (num_control + head.count(b"\b")) * 10 > len(head):
+        return True
+    # Texts of other encodings have hardly any, and pixels may have few.
+    return num_control > _FEW_CONTROLS and num_control * 50 > len(head) and not _is_utf8(head)
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        # The last character may be cut off.
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_utf16(head: bytes) -> bool:

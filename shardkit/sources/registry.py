@@ -328,7 +328,7 @@ def _format_of(head: bytes, file: RawFile) -> str:
 def _foreign_kind(head: bytes, name: str) -> str:
     is_binary = _has_controls(head)
     text = None if is_binary else file_types.foreign_text(head, name)
-    return text or file_types.foreign_format(head) or file_types.UNKNOWN
+    return text or file_types.foreign_format(head, name) or file_types.UNKNOWN
 
 
 def naming_fault(head: bytes, name: str, compression: str | None) -> str | None:
@@ -354,7 +354,8 @@ def naming_fault(head: bytes, name: str, compression: str | None) -> str | None:
 
 def _recognized(head: bytes, name: str) -> Format | None:
     # A control character or two, such as a colour of a terminal, is still text.
-    contents = ("text",) if not _has_controls(head) else ("binary",) if file_types.foreign_format(head) else _CONTENTS
+    is_foreign = file_types.foreign_format(head, name) is not None
+    contents = ("text",) if not _has_controls(head) else ("binary",) if is_foreign else _CONTENTS
     for content in contents:
         for format in FORMATS.values():
             if not format.is_asked or format.content != content:

@@ -33,6 +33,8 @@ def check_is_text(head: bytes, file: RawFile) -> None:
     num_nuls = head.count(0)
     if num_nuls * 100 > len(head) and (num_nuls > _FEW_NULS or num_nuls * 4 > len(head)):
         order = _utf16_order(head)
+        if order is None and (foreign := file_types.foreign_format(head, file.name)) is not None:
+            raise DamagedFileError("the file is no text", where=place(file), why=f"it is {foreign}")
         raise DamagedFileError(
             "the file is no UTF-8 text",
             where=place(file),

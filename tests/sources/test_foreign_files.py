@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.io
 
-from shardkit.errors import UsageError
-from shardkit.sources import list_inputs
+from shardkit.errors import BadInputError, UsageError
+from shardkit.sources import list_inputs, source_for
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.registry import choose
 from tests.support.commands import run_as_typed
+from tests.support.files.source_makers import read_all
 
 TABLE = pd.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"]})
 
@@ -187,3 +188,17 @@ def test_the_command_for_a_batch_of_cifar_keeps_its_images_and_labels(tmp_path, 
     assert table["labels"].to_pylist() == [1, 9, 3]
     assert table["data"].to_pylist() == PIXELS.tolist()
     assert "batch_label" not in table.column_names
+
+
+@pytest.mark.parametrize("darkest", [0, 3, 24, 40])
+@pytest.mark.parametrize("format", ["text", "csv"])
+def test_pixels_get_no_advice_on_encodings_of_texts(tmp_path, darkest, format):
+    labels = np.arange(4, dtype=np.uint8)[:, None]
+    pixels = np.random.default_rng(0).integers(darkest, 256, (4, 3072), np.uint8)
+    (tmp_path / "data_batch_1.bin").write_bytes(np.hstack([labels, pixels]).tobytes())
+    error = refusal(tmp_path)
+    assert "a binary file" in error.what
+    assert "encoding" not in str(error)
+    with pytest.raises(BadInputError, match=r"is no text|binary") as caught:
+        read_all(source_for(format), tmp_path)
+    assert "encoding" not in str(caught.value)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shardkit.errors import DamagedFileError, UsageError
+from shardkit.file_types import foreign_format
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.csv.titles import check_no_title
@@ -243,6 +244,9 @@ def _header_columns(
     try:
         header.decode()
     except UnicodeDecodeError as error:
+        foreign = foreign_format(header, file.name)
+        if foreign is not None:
+            raise DamagedFileError("the file is no text", where=place(file), why=f"it is {foreign}") from error
         raise DamagedFileError(
             "the header is not UTF-8",
             where=place(file, line=line),

@@ -74,7 +74,7 @@ def other_encoding(head: bytes, file: RawFile) -> DamagedFileError | None:
         check_is_text(head, file)
     except DamagedFileError as error:
         return error
-    foreign = file_types.foreign_format(head)
+    foreign = file_types.foreign_format(head, file.name)
     return (
         None if foreign is None else DamagedFileError("the file is no text", where=place(file), why=f"it is {foreign}")
     )
