@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 
 from shardkit.conversion.inputs.media_notes import media_notes, unsigned_notes
@@ -33,6 +34,7 @@ def plan_notes(plan: Plan, listed: tuple[RawFile, ...], fit_notes: tuple[str, ..
     """
     return (
         *_split_notes(plan),
+        *_split_column_notes(plan),
         *_limit_notes(plan, listed),
         *_folder_notes(plan),
         *fit_notes,
@@ -65,6 +67,17 @@ def _split_notes(plan: Plan) -> tuple[str, ...]:
         return (f"{by} the splits: {names}",)
     by = "the dataset has" if any(file.shard for file in plan.files) else "the names of the files tell"
     return (f"{by} splits ({names}), which are pooled: options divide the rows otherwise",)
+
+
+def _split_column_notes(plan: Plan) -> tuple[str, ...]:
+    recipe = plan.recipe
+    if recipe.split_column or recipe.split_by or recipe.splits_by_name or len(recipe.splits) > 1:
+        return ()
+    found = next((f for f in plan.row_features if f.name.lower() == "split" and f.dtype == "string"), None)
+    if found is None:
+        return ()
+    option = f"--split-column {shlex.quote(printable(found.name))}"
+    return (f"column {shown(found.name)} may name the split of each row; {option} divides the rows by it",)
 
 
 def _folder_notes(plan: Plan) -> tuple[str, ...]:

@@ -173,3 +173,19 @@ def test_a_split_that_no_option_names_is_refused(run, tmp_path):
     code, _, err = run("convert", tmp_path / "*.csv", tmp_path / "out", "--split", "train")
     assert code == 2
     assert "--split test" in err
+
+
+def test_a_column_split_of_labels_is_named_with_its_option(run, tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    for index in range(6):
+        Image.fromarray(np.full((4, 5, 3), index, np.uint8)).save(images / f"{index}.png")
+    rows = [f"{index}.png,{('train', 'val', 'test')[index % 3]}\n" for index in range(6)]
+    (tmp_path / "labels.csv").write_text("filename,split\n" + "".join(rows))
+    labels = ("--labels", str(tmp_path / "labels.csv"))
+    note = "note: column 'split' may name the split of each row; --split-column split divides the rows by it"
+    assert note in run("convert", images, tmp_path / "one", *labels)[2]
+    said = run("convert", images, tmp_path / "out", *labels, "--split-column", "split")[2]
+    assert "may name the split" not in said
+    splits = open_dataset(str(tmp_path / "out")).manifest.splits
+    assert {split.name: split.num_examples for split in splits} == {"train": 2, "validation": 2, "test": 2}
