@@ -11,6 +11,7 @@ from pyarrow.parquet import encryption
 from shardkit.errors import BadInputError, DamagedFileError, UsageError
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
+from tests.support.files.source_makers import read_all
 
 
 class Keys(encryption.KmsClient):
@@ -97,3 +98,22 @@ def test_a_wrong_schema_is_not_called_damage(tmp_path):
 def test_other_lines_of_numbers_are_text(tmp_path, text):
     (tmp_path / "notes").write_text(text)
     assert choose_source(list_inputs([str(tmp_path)]).files, SourceOptions()).format in ("text", "csv")
+
+
+ADULT = (
+    b"39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Unmarried, White, Male, 2174, 0, 40, US, <=50K",
+    b"50, Self-emp, 83311, Bachelors, 13, Married, Exec-managerial, Husband, White, Male, 0, 0, 13, US, <=50K",
+    b"38, Private, 215646, HS-grad, 9, Divorced, Handlers-cleaners, Not-in-family, White, Male, 0, 0, 40, US, <=50K",
+    b"53, Private, 234721, 11th, 7, Married-civ-spouse, Handlers-cleaners, Husband, Black, Male, 0, 0, 40, US, <=50K",
+)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\n\n", b""])
+@pytest.mark.parametrize("number", [3, 4])
+def test_few_lines_of_a_table_without_a_header_lose_no_row(tmp_path, number, end):
+    (tmp_path / "adult.data").write_bytes(b"\n".join(ADULT[:number]) + end)
+    source = choose_source(list_inputs([str(tmp_path)]).files, SourceOptions())
+    assert source.format == "csv"
+    found = read_all(source, tmp_path)
+    assert len(found.features) == 15
+    assert [row["column_1"] for row in found.rows] == [39, 50, 38, 53][:number]
