@@ -37,7 +37,9 @@ def test_webdatasets_in_a_tar_stay_webdatasets(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "outer", [tar_of([("a.tar.gz", gzip.compress(_class_tar("a")))]), zip_of([("a.tar.gz", _class_tar("a"))])]
+    "outer",
+    [tar_of([("a.tar.gz", gzip.compress(_class_tar("a")))]), zip_of([("a.tar.gz", _class_tar("a"))])],
+    ids=["tar", "zip"],
 )
 def test_what_cannot_be_read_in_an_archive_of_archives_is_refused(tmp_path, outer):
     path = write_file(tmp_path, outer, "outer")
