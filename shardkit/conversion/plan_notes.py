@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 
@@ -19,6 +20,8 @@ from shardkit.transforms.pipeline import transform_notes
 from shardkit.units import format_count, format_number
 
 _FEW_FILES = 16
+# As Hugging Face and Kaggle call columns that name splits.
+_OF_SPLITS = re.compile(r"(?<![^\W_])(split|usage|subset)(?![^\W_])", re.IGNORECASE)
 
 
 def plan_notes(plan: Plan, listed: tuple[RawFile, ...], fit_notes: tuple[str, ...]) -> tuple[str, ...]:
@@ -73,7 +76,7 @@ def _split_column_notes(plan: Plan) -> tuple[str, ...]:
     recipe = plan.recipe
     if recipe.split_column or recipe.split_by or recipe.splits_by_name or len(recipe.splits) > 1:
         return ()
-    found = next((f for f in plan.row_features if f.name.lower() == "split" and f.dtype == "string"), None)
+    found = next((f for f in plan.row_features if _OF_SPLITS.search(f.name) and f.dtype == "string"), None)
     if found is None:
         return ()
     option = f"--split-column {shlex.quote(printable(found.name))}"

@@ -1,6 +1,7 @@
 """Words that name splits, alone between characters that are no letters, as Hugging Face `datasets` reads them.
 
-A single capital behind small letters is a separate word, as in `trainA`.
+A single capital behind small letters is a separate word, as in `trainA`. In paths the last word may also begin with a
+capital behind other letters, as in `KDDTrain`, and the extensions of UCI's data tell a split, as `.tra` and `.tes`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import re
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
+
+from shardkit.file_types import COMPRESSED_PATTERN
 
 _WORDS = {
     "train": ("train", "training"),
@@ -20,11 +23,13 @@ SPLIT_WORDS = {
 } | {"testa": "validation", "testb": "test"}  # As CoNLL 2003 calls them.
 # What any of the words holds: few names do, and there may be a million.
 _SIGN = re.compile("train|val|dev|test|t10k", re.IGNORECASE)
+_EXTENSION = re.compile(f"\\.(tra|trn|tes|tst)(?:{COMPRESSED_PATTERN})?$", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]+")
 # The test files of the MNIST family are called t10k.
 _MNIST_TEST = re.compile("t10k", re.IGNORECASE)
 # As in trainA and trainB, where A and B are what pictures are made to look like.
 _LAST_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z](?![A-Za-z]))")
+_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class NamedSplit(NamedTuple):
@@ -41,9 +46,12 @@ class NamedSplit(NamedTuple):
 
 def split_in_name(name: str) -> NamedSplit | None:
     """Returns the split that a path tells, None if it tells none. The outermost name counts that tells one split."""
-    for level, part in enumerate(name.split("/")):
-        if (split := split_in_words(part)) is not None:
+    parts = name.split("/")
+    for level, part in enumerate(parts):
+        if _SIGN.search(part) is not None and (split := _split_of(_words_of_path(part))) is not None:
             return NamedSplit(split, level)
+    if (extension := _EXTENSION.search(parts[-1])) is not None:
+        return NamedSplit("train" if extension[1].lower().startswith("tr") else "test", len(parts) - 1)
     return None
 
 
@@ -70,15 +78,26 @@ def name_beside_split(name: str) -> NameBesideSplit | None:
 
 def words_beside_split(name: str) -> tuple[str, ...]:
     """Returns the words of a path that name no split."""
-    return tuple(word for word in _words(name) if word.lower() not in SPLIT_WORDS)
+    return tuple(word for word in _words_of_path(name) if word.lower() not in SPLIT_WORDS)
 
 
 def split_in_words(text: str) -> str | None:
     """Returns the split that the words of a text name, None if they name none or several."""
-    if _SIGN.search(text) is None:
-        return None
-    found = {SPLIT_WORDS[lower] for word in _words(text) if (lower := word.lower()) in SPLIT_WORDS}
+    return _split_of(_words(text)) if _SIGN.search(text) is not None else None
+
+
+def _split_of(words: Sequence[str]) -> str | None:
+    found = {SPLIT_WORDS[lower] for word in words if (lower := word.lower()) in SPLIT_WORDS}
     return found.pop() if len(found) == 1 else None
+
+
+def _words_of_path(name: str) -> list[str]:
+    found = []
+    for word in _words(name):
+        parts = _CAPITAL.sub(" ", word).split()
+        # A station is no split in `trainStation`.
+        found += ["".join(parts[:-1]), parts[-1]] if len(parts) > 1 and parts[-1].lower() in SPLIT_WORDS else [word]
+    return found
 
 
 def _words(text: str) -> list[str]:

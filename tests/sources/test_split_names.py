@@ -43,6 +43,13 @@ def files(*names):
         ("devset.csv", "validation"),
         ("eng.testa", "validation"),
         ("eng.testb", "test"),
+        ("KDDTrain+.txt", "train"),
+        ("KDDTest-21.txt", "test"),
+        ("KDDTrain+_20Percent.txt", "train"),
+        ("optdigits.tra", "train"),
+        ("optdigits.tes", "test"),
+        ("shuttle.trn.gz", "train"),
+        ("shuttle.tst", "test"),
         ("cats/1.jpg", None),
         ("trainStation/1.jpg", None),
         ("trains/1.jpg", None),
@@ -183,6 +190,7 @@ def test_names_that_may_be_classes_are_noted(names):
     "names",
     [
         ("a.csv", "b.csv"),
+        ("data.csv", "info.csv"),
         ("train.csv", "test.csv"),
         ("2013-05.csv", "2014-05.csv"),
         ("part-0.csv", "part-1.csv"),
@@ -193,3 +201,25 @@ def test_names_that_may_be_classes_are_noted(names):
 )
 def test_names_of_splits_numbers_and_parts_are_not(names):
     assert name_notes(files(*names)) == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "first", "second"),
+    [
+        (("bank-full.csv", "bank.csv"), "bank.csv", "bank-full.csv"),
+        (("data.csv", "data_sample.csv"), "data.csv", "data_sample.csv"),
+        (("kddcup.data.gz", "kddcup.data_10_percent.gz"), "kddcup.data.gz", "kddcup.data_10_percent.gz"),
+        (("train.jsonl", "train_socratic.jsonl", "test.jsonl"), "train.jsonl", "train_socratic.jsonl"),
+        (("KDDTrain+.txt", "KDDTrain+_20Percent.txt", "KDDTest+.txt"), "KDDTrain+.txt", "KDDTrain+_20Percent.txt"),
+    ],
+)
+def test_a_name_with_more_words_than_another_is_noted(names, first, second):
+    (note,) = name_notes(files(*names))
+    assert note.startswith(f"{first} and {second} are read together")
+    assert f"--exclude {second}" in note
+
+
+def test_names_of_one_split_that_differ_are_noted():
+    names = ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv")
+    (note,) = name_notes(files(*names))
+    assert note.startswith("the names dev_matched.tsv, dev_mismatched.tsv become no column")
