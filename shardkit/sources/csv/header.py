@@ -40,6 +40,7 @@ _MIN_COUNT = 3
 _LISTED_CELLS = 5
 _MAX_SHORTER_SHARE = 0.02
 _NAME = re.compile(r"[^\W\d][\w .:/()%#$&+@*\[\]'-]{0,59}")
+_UNIT = re.compile(rf"{_NAME.pattern}|%|°\w?")
 _COMMENT = re.compile(r"#|%|//|--")
 # As `<missing>`.
 _IN_BRACKETS = re.compile(r"<.*>|\[.*\]|\(.*\)")
@@ -85,9 +86,9 @@ def read_header(cells: Sequence[str], columns: Sequence[pa.Array]) -> HeaderRead
         return HeaderReading("values" if any(map(_is_of_a_kind, given)) else "names", "it is the only line")
     if not given:
         return HeaderReading("names", "it is blank")
-    if count_from_zero(given) and len(given) > _MIN_COUNT:
-        return HeaderReading("names", "its cells count from 0")
     values = [column.drop_null() for column in columns]
+    if _counts_columns(names, values):
+        return HeaderReading("names", "its cells count the columns")
     signs = [_sign(name, below) for name, below in zip(names, values, strict=True)]
     if (series := _series_of(names, values)) is not None and (read := _read_series(names, signs, series)) is not None:
         return read
@@ -108,6 +109,21 @@ def read_header(cells: Sequence[str], columns: Sequence[pa.Array]) -> HeaderRead
         return HeaderReading("names", f"{shown(usual[0])} is a usual name of a column", len(usual) == len(names))
     are_words = all(_kind_of(column) is None for column in values)
     return HeaderReading("undecided", "all values below it are text" if are_words else "no cell of it is like a name")
+
+
+def _counts_columns(names: Sequence[str], values: Sequence[pa.Array]) -> bool:
+    """Whether a first line counts its columns, as data frames write those that have no names.
+
+    Few numbers over numbers may be values, unless those below an empty first cell count the rows.
+    """
+    given = [name for name in names if name]
+    starts_empty = not names[0] and len(given) == len(names) - 1
+    if not count_from_zero(given) and not (starts_empty and given == [str(i) for i in range(1, len(names))]):
+        return False
+    texts = (below for name, below in zip(names, values, strict=True) if name and len(below))
+    is_over_texts = any(not _share(below, _KINDS["number"]) for below in texts)
+    counts_rows = starts_empty and len(values[0]) > 0 and count_from_zero(values[0].to_pylist())
+    return len(given) > _MIN_COUNT or is_over_texts or counts_rows
 
 
 class FirstRows(NamedTuple):
@@ -146,41 +162,76 @@ def have_header(found: Sequence[FirstRows]) -> bool:
         lines = "" if suffix_of(file.name) in (".csv", ".tsv") else "; --format text reads lines"
         mark = next((_COMMENT.match(rows.cells[0]) for rows in found if rows.file == file and rows.cells), None)
         comment = f"; --comment {shlex.quote(mark[0])} passes over lines that begin so" if mark else ""
-        step = f"Say which: {_EITHER}{comment}{lines}"
+        # Data loggers of Campbell write themselves above the names.
+        is_logger = any(rows.cells[:1] == ("TOA5",) for rows in found if rows.file == file)
+        logger = "; --skip-lines 1 leaves out the line that describes a logger" if is_logger else ""
+        step = f"Say which: {_EITHER}{comment}{lines}{logger}"
         raise UsageError("the first line may be names or values", where=place(file), why=why, next_step=step)
     return "values" not in readings
 
 
-def check_no_second_header(rows: FirstRows) -> None:
+def check_no_second_header(rows: FirstRows, num_skipped: int = 0) -> None:
     """Checks that the line below the header is a row: where all values of a column but its first are numbers, dates or
-    the like, that line may hold names, or units, unless a value of it is of the kind of its column.
+    the like, that line may hold names, or units, unless a value of it is of the kind of its column. Two such lines may
+    stand there too, as loggers write them.
+
+    Args:
+        rows: The header and what is below it.
+        num_skipped: Lines above the header that `--skip-lines` passes over.
 
     Raises:
         UsageError: If it is none.
     """
-    word = None
-    for column in rows.below:
-        first, rest = (column[0].as_py() or "").strip() if len(column) else "", column[1:].drop_null()
-        kind = _kind_of(rest) if len(rest) >= _MIN_COUNT else None
-        if kind is None or _share(rest, _KINDS[kind]) < 1:
-            continue
-        is_word = _NAME.fullmatch(first) and first not in USUAL_NULLS and first.lower() not in _NO_VALUES
-        if not is_word or _is_of_a_kind(first):
-            return
-        word = word or first
+    found = ((number, _word_above_kinds(rows.below, number)) for number in (2, 1))
+    number, word = next(((number, word) for number, word in found if word is not None), (0, None))
     if word is None:
         return
-    if (mark := _COMMENT.match(rows.cells[0])) is not None:
+    if number == 1 and (mark := _COMMENT.match(rows.cells[0])) is not None:
         ways = f"--comment {shlex.quote(mark[0])} takes it as the names"
     else:
         names = shlex.quote(printable(",".join(cell.strip() for cell in rows.cells)))
-        ways = f"--skip-lines 1 takes it as the names, --skip-lines 2 --columns {names} leaves it out"
+        first = num_skipped + 1
+        as_names = f"--skip-lines {first} takes it as the names, " if number == 1 else ""
+        ways = f"{as_names}--skip-lines {first + number} --columns {names} leaves {'it' if number == 1 else 'both'} out"
+    lines, reader = ("second line", "it as a row") if number == 1 else ("second and the third line", "both as rows")
     raise UsageError(
-        "the second line may be names, units or a row",
+        f"the {lines} may be names, units or {'a row' if number == 1 else 'rows'}",
         where=place(rows.file),
         why=f"{shown(word)} stands above values of another kind in it",
-        next_step=f"Say which: {ways}, --header takes it as a row",
+        next_step=f"Say which: {ways}, --header takes {reader}",
     )
+
+
+def _word_above_kinds(below: Sequence[pa.Array], number: int) -> str | None:
+    """Returns a word of the first lines above values of other kinds; None if these may be rows.
+
+    A cell may be empty, as that of the units of a time. Few values are enough below a line of words alone.
+    """
+    words: list[str] = []
+    are_words = all(len(column) > number and _is_unit((column[0].as_py() or "").strip()) for column in below)
+    min_count = 1 if are_words and len(below) > 2 else _MIN_COUNT
+    for column in below:
+        first = [(cell or "").strip() for cell in column[:number].to_pylist()]
+        rest = column[number:].drop_null()
+        kind = _kind_of(rest) if len(rest) >= min_count else None
+        if kind is None or _share(rest, _KINDS[kind]) < 1:
+            continue
+        given = [cell for cell in first if cell]
+        if not all(map(_is_unit, given)):
+            return None
+        words += given
+    # A bad row may be a word with nothing behind it.
+    is_alone = len(words) == 1 and len(below) > 1 and not any(_lines_of(below[1:], 1)[0])
+    return words[0] if words and all(map(any, _lines_of(below, number))) and not is_alone else None
+
+
+def _lines_of(below: Sequence[pa.Array], number: int) -> list[list[str | None]]:
+    return [[column[line].as_py() for column in below if len(column) > line] for line in range(number)]
+
+
+def _is_unit(cell: str) -> bool:
+    is_word = _UNIT.fullmatch(cell) is not None and cell not in USUAL_NULLS and cell.lower() not in _NO_VALUES
+    return is_word and not _is_of_a_kind(cell)
 
 
 def _without(read: Sequence[tuple[FirstRows, HeaderReading]], kind: str) -> str:

@@ -83,7 +83,7 @@ class CsvSource(SourceSettings):
         if options.delimiter is None:
             check_no_padded_columns(found[0].file, [column[:_FIRST_LINES].to_pylist() for column in found[0].below])
         if not options.no_header and have_header(found):
-            check_no_second_header(found[0])
+            check_no_second_header(found[0], options.skip_lines)
             return options
         other = next((rows for rows in found if len(rows.cells) != len(found[0].cells)), None)
         if other is not None:

@@ -78,3 +78,36 @@ def test_one_column_of_texts_with_commas(tmp_path):
 def test_a_first_row_without_a_name_is_a_row(tmp_path, first):
     (tmp_path / "a.csv").write_text(f"id,x\n7,{first}\n" + "".join(f"{i},{i}\n" for i in range(9)))
     assert len(read(tmp_path)) == 10
+
+
+@pytest.mark.parametrize(
+    ("units", "num_rows"),
+    [
+        (",degC,m/s", 5),
+        (",,m/s", 5),
+        ("ISO8601,degC,%", 1),
+        ("ISO8601,degC,%", 5),
+        ("TS,Deg C,m/s\n,Avg,Smp", 5),
+    ],
+)
+def test_lines_of_units_are_refused_and_left_out_by_what_is_advised(tmp_path, units, num_rows):
+    rows = "".join(f"2020-01-0{i + 1},{i}.5,{i}\n" for i in range(num_rows))
+    (tmp_path / "a.csv").write_text(f"time,temp,wind\n{units}\n{rows}")
+    with pytest.raises(UsageError, match="may be names, units or") as caught:
+        read(tmp_path)
+    advised = caught.value.next_step.rpartition(" leaves ")[0].rpartition("--skip-lines ")[2]
+    found = read(tmp_path, f"--skip-lines {advised}")
+    assert [row["wind"] for row in found] == list(range(num_rows))
+
+
+def test_the_first_line_of_a_logger_is_left_out_by_what_is_advised(tmp_path):
+    rows = "".join(f'"2020-01-0{i + 1} 00:00:00",{i},0.5,1.5\n' for i in range(5))
+    heads = '"TIMESTAMP","RECORD","AirT","WS"\n"TS","RN","Deg C","m/s"\n"","","Avg","Smp"\n'
+    (tmp_path / "a.dat").write_text(f'"TOA5","CR1000","1","2"\n{heads}{rows}')
+    with pytest.raises(UsageError, match="may be names or values") as caught:
+        read(tmp_path)
+    assert "--skip-lines 1 leaves out the line that describes a logger" in caught.value.next_step
+    with pytest.raises(UsageError, match="the second and the third line may be names, units or rows") as caught:
+        read(tmp_path, "--skip-lines 1")
+    assert "--skip-lines 4 --columns TIMESTAMP,RECORD,AirT,WS leaves both out" in caught.value.next_step
+    assert len(read(tmp_path, "--skip-lines 4 --columns TIMESTAMP,RECORD,AirT,WS")) == 5
