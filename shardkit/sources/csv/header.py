@@ -83,7 +83,7 @@ def read_header(cells: Sequence[str], columns: Sequence[pa.Array]) -> HeaderRead
     names = [cell.strip() for cell in cells]
     given = [name for name in names if name]
     if not any(len(column) for column in columns):
-        return HeaderReading("values" if any(map(_is_of_a_kind, given)) else "names", "it is the only line")
+        return HeaderReading("values" if any(map(is_of_a_kind, given)) else "names", "it is the only line")
     if not given:
         return HeaderReading("names", "it is blank")
     values = [column.drop_null() for column in columns]
@@ -231,7 +231,7 @@ def _lines_of(below: Sequence[pa.Array], number: int) -> list[list[str | None]]:
 
 def _is_unit(cell: str) -> bool:
     is_word = _UNIT.fullmatch(cell) is not None and cell not in USUAL_NULLS and cell.lower() not in _NO_VALUES
-    return is_word and not _is_of_a_kind(cell)
+    return is_word and not is_of_a_kind(cell)
 
 
 def _without(read: Sequence[tuple[FirstRows, HeaderReading]], kind: str) -> str:
@@ -279,7 +279,7 @@ def _sign(name: str, values: pa.Array) -> _Sign | None:
         if kind == "number" and name[0].isnumeric() and not is_date:
             # As `12a` is among house numbers.
             return None
-        is_word = is_date or (re.search(r"[^\W\d]", name) and not _is_of_a_kind(name))
+        is_word = is_date or (re.search(r"[^\W\d]", name) and not is_of_a_kind(name))
         return _Sign(True, True, f"{shown(name)} is no {kind}, but the values below it are") if is_word else None
     counts = values.value_counts()
     if pc.index(counts.field(0), pa.scalar(name, values.type)).as_py() >= 0:
@@ -301,7 +301,8 @@ def _kind_of(values: pa.Array) -> str | None:
     return next((kind for kind, pattern in _KINDS.items() if _share(values, pattern) >= _KIND_SHARE), None)
 
 
-def _is_of_a_kind(cell: str) -> bool:
+def is_of_a_kind(cell: str) -> bool:
+    """Returns whether a cell is a number, a date, a time or a boolean."""
     return any(re.match(pattern, cell) for pattern in _KINDS.values())
 
 

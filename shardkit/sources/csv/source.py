@@ -41,6 +41,7 @@ from shardkit.sources.csv.header import FirstRows, check_no_second_header, have_
 from shardkit.sources.csv.heads import find_odd_values, read_csv_head, read_evidence
 from shardkit.sources.csv.leading_zeros import untyped_notes
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser
+from shardkit.sources.csv.stacked import check_one_table, empty_rows_notes
 from shardkit.sources.csv.titles import TitleError
 from shardkit.sources.files.many_files import attempt, map_files, undamaged
 from shardkit.sources.files.streams import guard_unchanged
@@ -82,6 +83,9 @@ class CsvSource(SourceSettings):
             return options
         if options.delimiter is None:
             check_no_padded_columns(found[0].file, [column[:_FIRST_LINES].to_pylist() for column in found[0].below])
+        if not options.no_header:
+            for rows in found:
+                check_one_table(rows, options)
         if not options.no_header and have_header(found):
             check_no_second_header(found[0], options.skip_lines)
             return options
@@ -152,6 +156,7 @@ class CsvSource(SourceSettings):
                 "--header takes the first line"
             )
         notes += (note for one in sample_files(written) for note in quoted_rows_notes(*one))
+        notes += (note for one in sample_files(written, _FIRST_LINES) for note in empty_rows_notes(*one))
         head = attempt(read_csv_head, *written[0], options)
         if isinstance(head, DamagedFileError):
             return tuple(notes)
