@@ -18,6 +18,7 @@ from shardkit.sources.base import RawFile, SourceOptions, StoredShard, reason_of
 from shardkit.sources.dataset.inputs import Datasets, Version, find_datasets, version_named
 from shardkit.sources.file_globs import choice_notes, choose_files, without_excluded
 from shardkit.sources.files.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
+from shardkit.sources.files.copies import check_not_unpacked, copies_of_tools
 from shardkit.sources.files.many_files import map_files
 from shardkit.sources.files.streams import open_raw
 from shardkit.sources.files.unpacked import unpacked_copies
@@ -170,6 +171,9 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
     files, left_out = _without_manifests(chosen)
     copies = unpacked_copies(files)
     files = [file for file in files if file.name not in copies] if copies else files
+    check_not_unpacked((item.file for item in inspected if item.members is not None), files)
+    of_tools = copies_of_tools(files)
+    files = [file for file in files if file.name not in of_tools] if of_tools else files
     hiding = folder_that_hides_splits([file.name for file in files if not is_companion_file(file.name)])
     if hiding and root and not expanded.shards:
         # Companions of the data may lie beside that folder.
@@ -183,6 +187,7 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
         *(item.members.note for item in inspected if item.members is not None and item.members.note),
         *_naming_notes(inspected, files),
         *_some_notes(copies, "lies beside its unpacked file, which is read once"),
+        *_some_notes(of_tools, "is a copy of the file beside it, and was left out"),
         *_some_notes(left_out, "belongs to a dataset beside its shards and was left out"),
     )
     empty_notes = _some_notes(
