@@ -16,6 +16,7 @@ from shardkit.sources.columns.dropped_columns import check_dropped, drop_option,
 from shardkit.sources.columns.folder_columns import folder_names
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.json.seen_values import TOLERATE, MixedColumn
+from shardkit.sources.json.table_signs import note_on_columns, way_to_rows_within
 from shardkit.sources.json.type_inference import ShapeObserver, flatten, parents, why_no_name
 
 Row = dict[str, Any]
@@ -25,7 +26,6 @@ Rows = list[tuple[str, Row]]
 _EXACT_INTEGER = 2**53
 # One in so many rows may be bad; beyond that the sample is not understood.
 _FEW = 10
-_MANY_CELLS = 10
 _LISTED_KEYS = 3
 
 
@@ -64,13 +64,13 @@ def infer_features(
     """
     dropped = options.drop_columns
     parts = _sampled(files, sample, nothing, tolerates_bad_rows=options.tolerates_bad_rows)
-    _check_no_columns([row for part in parts for found in part for row in found])
+    notes = note_on_columns([row for part in parts for found in part for row in found], files)
     if not options.union_by_name:
         _check_alike(parts)
     rows = [row for part in parts for found in part for _, row in found] if dropped else []
     seen = {name for row in rows for name in without_keys(row, dropped)}
     if not any(file.records for file in files):
-        _check_no_rows_within(parts)
+        _check_no_rows_within(parts, files[0] if len(files) == 1 else None)
     found = _reconcile(parts, _without(all_rows, dropped), options.tolerates_bad_rows)
     names = [*(f.name for f in found.features), *seen, *folder_names(files)]
     check_dropped(dropped, names, "the rows that were looked at")
@@ -82,7 +82,7 @@ def infer_features(
         )
     if not found.features:
         raise BadInputError("no column is left" if dropped else "the objects have no keys")
-    return found
+    return found._replace(notes=(*notes, *found.notes))
 
 
 def _sampled(
@@ -109,23 +109,6 @@ def _without(parts: Iterable[Rows], dropped: tuple[str, ...]) -> Iterator[Rows]:
         yield rows
 
 
-def _check_no_columns(rows: Rows) -> None:
-    # One object of many equal parts, as pandas writes a table by default, would be one row of as many columns.
-    if len(rows) != 1:
-        return
-    where, row = rows[0]
-    parts = list(row.values())
-    are_objects = all(isinstance(part, dict) and part.keys() == parts[0].keys() for part in parts)
-    are_lists = all(isinstance(part, list) and len(part) == len(parts[0]) for part in parts)
-    if len(parts) > 1 and (are_objects or are_lists) and len(parts) * len(parts[0]) >= _MANY_CELLS:
-        raise UsageError(
-            "the only object looks like a table of columns or of rows by name",
-            where=where,
-            why=f"it has {len(parts)} parts of {len(parts[0])} values each, which would become a single row",
-            next_step="Write an object a row, as pandas does by to_json(PATH, orient='records', lines=True)",
-        )
-
-
 def _check_alike(parts: list[list[Rows]]) -> None:
     """Checks that the objects of no file have most keys not in common with those of the first: they are other tables.
 
@@ -146,17 +129,15 @@ def _check_alike(parts: list[list[Rows]]) -> None:
             )
 
 
-def _check_no_rows_within(parts: list[list[Rows]]) -> None:
+def _check_no_rows_within(parts: list[list[Rows]], file: RawFile | None) -> None:
     for rows in ([row for found in part for row in found] for part in parts):
-        lists = [(path, v) for path, v in flatten(rows[0][1]) if isinstance(v, list)] if len(rows) == 1 else []
-        path = next((path for path, v in lists if any(isinstance(item, dict) for item in v)), None)
-        if path is not None:
-            key = shlex.quote(path.replace("/", "."))
+        way = way_to_rows_within(rows[0][1], file) if len(rows) == 1 else None
+        if way is not None:
             raise UsageError(
-                f"column {shown(path)} is a list of objects",
+                f"column {shown(way[0])} is a list of objects",
                 where=rows[0][0],
                 why="the file holds no other object, so these may be the rows",
-                next_step=f"Take its objects as the rows with --records {key}",
+                next_step=way[1],
             )
 
 
