@@ -88,7 +88,20 @@ def read_labels(layout: Layout | None, found: tuple[RawFile, ...], labelled: Lab
     if source.format == "csv" and (rows := rows_of_words(file, head)) is not None:
         text = "".join("\t".join(row) + "\n" for row in rows)
         return _read_copy(source, file, "labels.tsv", text, plain.with_options(delimiter="\t", quote="none"))
+    if source.format != "jsonl" and (spoken := _lines_of_transcripts(file, head, labelled.files)) is not None:
+        return _read_copy(CsvSource(), file, "labels.tsv", spoken, plain.with_options(delimiter="\t", quote="none"))
     return _read_table(source, found, plain)
+
+
+def _lines_of_transcripts(file: RawFile, head: bytes, files: Sequence[str]) -> str | None:
+    """Returns a table of lines of a name and other numbers of words, as of AISHELL; None if a file holds none."""
+    lines = [line.split() for line in head[: head.rfind(b"\n") + 1].decode("utf-8", "replace").splitlines()]
+    lines = [line for line in lines if line]
+    are_words = len({len(line) for line in lines}) > 1 and even_delimiter(head) is None and b"," not in head
+    if not are_words or not all(is_name_of_file(files, line[0]) for line in lines[:_LISTED]):
+        return None
+    rows = [line.split(maxsplit=1) for line in _text(file).splitlines() if line.strip()]
+    return "file\ttranscript\n" + "".join(f"{row[0]}\t{' '.join(row[1:]).strip()}\n" for row in rows)
 
 
 def _read_copy(source: Source, file: RawFile, name: str, text: str, labelled: Labelled) -> LabelTable:
