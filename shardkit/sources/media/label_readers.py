@@ -29,8 +29,9 @@ from shardkit.sources.media.box_tables import OBJECTS, boxes_of, with_objects
 from shardkit.sources.media.coco import is_coco, read_coco
 from shardkit.sources.media.label_tables import FILE_KEYS, LabelColumns, LabelTable, choose_key, is_name_of_file
 from shardkit.sources.media.layouts import Layout
-from shardkit.sources.media.sidecars import decoded, read_texts, read_transcripts, read_yolo
+from shardkit.sources.media.sidecars import decoded, read_texts, read_transcripts
 from shardkit.sources.media.voc import VocLabels, voc_files
+from shardkit.sources.media.yolo import read_yolo
 from shardkit.sources.text.table_signs import even_delimiter
 from shardkit.units import MiB, format_size
 

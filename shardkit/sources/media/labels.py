@@ -36,6 +36,7 @@ from shardkit.sources.media.label_tables import (
     match_names,
 )
 from shardkit.sources.media.layouts import Layout, find_layout, is_media_name, is_unread
+from shardkit.sources.media.yolo import yolo_splits
 from shardkit.sources.split_names import folders_below_split, in_order, read_names, split_of, splits_in_names
 from shardkit.sources.split_words import split_in_name
 from shardkit.storage import files as storage
@@ -181,7 +182,8 @@ def _splits_of(layout: Layout, media: Sequence[RawFile], options: SourceOptions)
             names = read_labels(layout.only(file), (file,), labelled).names
             by_split.setdefault(found_split.split, []).extend(names)
     if len(by_split) < 2:
-        return {}
+        is_silent = layout.kind == "yolo" and not splits_in_names(media)
+        by_split = yolo_splits(layout.others, media) if is_silent else {}
     found: dict[str, str] = {}
     files = [f.name for f in media]
     for split, names in by_split.items():

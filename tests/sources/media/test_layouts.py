@@ -7,7 +7,7 @@ from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.media.labels import labels_beside
 from shardkit.sources.media.layouts import find_layout, image_of
-from shardkit.sources.media.sidecars import read_texts, read_transcripts, read_yolo
+from shardkit.sources.media.sidecars import read_texts, read_transcripts
 from shardkit.sources.media.voc import VocLabels
 from tests.support.files.label_makers import picture
 
@@ -110,46 +110,6 @@ def test_a_file_in_two_lists_is_refused(tmp_path):
 )
 def test_the_image_of_labels_of_yolo(name, image):
     assert image_of(name) == image
-
-
-@pytest.mark.parametrize(
-    "described",
-    [
-        {"data.yaml": "nc: 2\nnames: ['cat', \"dog\"]\n"},
-        {"data.yaml": "names:\n  0: cat\n  1: dog  # the other\ntrain: images\n"},
-        {"data.yaml": "names:\n- cat\n- dog\nnc: 2\n"},
-        {"data.yaml": "names: {0: cat, 1: dog}\n"},
-        {"classes.txt": "cat\ndog\n"},
-    ],
-)
-def test_names_of_the_classes_of_yolo(tmp_path, described):
-    files = listed(tmp_path, "labels/a.txt", **described)
-    texts, others = (tuple(f for f in files if f.name.startswith("labels") == is_text) for is_text in (True, False))
-    table = read_yolo(texts, others)
-    assert table.features[1].vocabulary == ("cat", "dog")
-    assert table.columns["box_labels"].to_pylist() == [[1]]
-    assert [round(x, 6) for x in table.columns["boxes"].to_pylist()[0]] == [0.4, 0.4, 0.6, 0.6]
-
-
-def test_a_polygon_of_yolo_becomes_the_box_around_it(tmp_path):
-    table = read_yolo(listed(tmp_path, **{"a.txt": "0 0.1 0.2 0.5 0.9 0.3 0.3\n"}), ())
-    assert [round(x, 6) for x in table.columns["boxes"].to_pylist()[0]] == [0.1, 0.2, 0.5, 0.9]
-    assert "1 polygon of YOLO" in table.notes[1]
-
-
-@pytest.mark.parametrize(
-    "line", ["0 0.5 0.5", "0 0.5 0.5 0.1 x", "0 0.5 0.5 0.1 nan", "a picture of a cat", "0.5 1 1 1 1"]
-)
-def test_lines_that_are_none_of_yolo(tmp_path, line):
-    with pytest.raises(BadInputError) as caught:
-        read_yolo(listed(tmp_path, **{"a.txt": f"0 0.5 0.5 0.1 0.1\n{line}\n"}), ())
-    assert "a.txt, line 2" in str(caught.value)
-
-
-def test_a_class_without_a_name(tmp_path):
-    files = listed(tmp_path, **{"a.txt": "2 0.5 0.5 0.1 0.1\n", "classes.txt": "cat\ndog\n"})
-    with pytest.raises(BadInputError, match=r"the class 2 has no name in a\.txt, line 1: 2 classes are named"):
-        read_yolo(files[:1], files[1:])
 
 
 def test_transcripts_go_with_the_files_of_their_folder(tmp_path):
