@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -17,7 +18,7 @@ from shardkit.sources.file_globs import glob_options, globs_of
 from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.naming_tables import labels_option
 from shardkit.sources.paired_files import check_no_masks, check_no_pairs, pair_notes
-from shardkit.sources.split_names import folders_below_split, split_of, splits_in_names
+from shardkit.sources.split_names import folders_below_split, in_order, split_of, splits_in_names
 from shardkit.sources.split_words import name_beside_split
 from shardkit.units import MiB, format_count
 
@@ -270,14 +271,22 @@ def _joined_classes(files: Sequence[RawFile], options: SourceOptions) -> Iterato
 
 
 def _alike_classes(files: Sequence[RawFile], options: SourceOptions) -> Iterator[str]:
-    """Yields a note on classes whose names differ in capitals alone."""
-    names = {name for file in files if (name := class_of(file, options)) is not None}
+    """Yields notes on classes whose names differ in capitals or blanks alone, and on splits that share no class."""
+    by_split: dict[str, set[str]] = {}
+    for file in files:
+        if (name := class_of(file, options)) is not None:
+            by_split.setdefault((options.has_split_names and split_of(file)) or "", set()).add(name)
+    names = set[str]().union(*by_split.values())
     by_word: dict[str, list[str]] = {}
     for name in sorted(names):
-        by_word.setdefault(name.casefold(), []).append(name)
+        by_word.setdefault("".join(name.casefold().split()), []).append(name)
     alike = next((found for found in by_word.values() if len(found) > 1), None)
     if alike is not None:
-        yield f"the classes {' and '.join(map(shown, alike))} differ in capitals alone"
+        yield f"the classes {' and '.join(map(shown, alike))} differ in capitals or blanks alone"
+    shared = Counter(name for found in by_split.values() for name in found)
+    for split in in_order(by_split) if len(by_split) > 1 else ():
+        if all(shared[name] == 1 for name in by_split[split]):
+            yield f"the split {split} has no class of another split; such as {shown(min(by_split[split]))}"
 
 
 def folder_notes(files: Sequence[RawFile], is_text: bool) -> tuple[str, ...]:
@@ -373,4 +382,6 @@ def _class_name(file: RawFile) -> str | None:
 
 
 def _folders(file: RawFile, options: SourceOptions) -> list[str]:
-    return folders_below_split(file.name) if options.has_split_names else file.name.split("/")[:-1]
+    # Some systems write an accent apart from its letter.
+    name = file.name if file.name.isascii() else unicodedata.normalize("NFC", file.name)
+    return folders_below_split(name) if options.has_split_names else name.split("/")[:-1]

@@ -18,7 +18,7 @@ from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.file_globs import matches
 from shardkit.sources.files.streams import open_stream, read_exactly, read_head
-from shardkit.sources.split_words import SPLIT_WORDS, split_in_name, split_in_words
+from shardkit.sources.split_words import SPLIT_WORDS, split_in_name, split_in_unusual_words, split_in_words
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number
 
@@ -127,6 +127,52 @@ def check_all_tell_splits(files: Sequence[RawFile], needs_union: Callable[[tuple
         next_step=f"Leave these out with {printable(chosen)}, give every split a --split NAME=GLOB, or add "
         "--split train=1 to take all files as one split",
     )
+
+
+def check_no_unusual_splits(files: Sequence[RawFile]) -> None:
+    """Checks that no folders or few files beside each other may be splits though not all are called so.
+
+    They may be if all are called like one, as `train` and `holdout` or `tr` and `tt`, or if one is and another one
+    holds folders of the same names, as `train/cat` and `new/cat`.
+
+    Raises:
+        UsageError: If some may be.
+    """
+    if splits_in_names(files):
+        return
+    held: dict[str, dict[str, set[str]]] = {}
+    for folder in {file.name.rpartition("/")[0] for file in files} - {""}:
+        parts = folder.split("/")
+        for level, part in enumerate(parts):
+            held.setdefault("/".join(parts[:level]), {}).setdefault(part, set()).update(parts[level + 1 : level + 2])
+    for file in files if len(files) <= _FEW_FILES else ():
+        held.setdefault(file.name.rpartition("/")[0], {}).setdefault(file.name.rpartition("/")[2], set())
+    found = {outer: inner for outer, inner in held.items() if _may_be_splits(inner)}
+    if not found:
+        return
+    outer, inner = min(found.items())
+    start = "*/" if len(found) > 1 else f"{outer}/" if outer else ""
+    chosen: dict[str, str] = {}
+    for name, folders in sorted(inner.items()):
+        own = re.sub(r"\W+", "_", name.partition(".")[0]).lower()
+        split = split_in_unusual_words(name.partition(".")[0]) or own
+        is_file = not folders and not any(file.name.startswith(f"{outer}/{name}/".lstrip("/")) for file in files)
+        chosen[own if split in chosen else split] = f"{start}{name}" if is_file else f"{start}{name}/*"
+    options = " ".join(f"--split {split}={shlex.quote(glob)}" for split, glob in chosen.items())
+    raise UsageError(
+        f"{', '.join(map(printable, sorted(inner)[:_LISTED]))} may be splits, and not all are called so",
+        next_step=f"Add {printable(options)} if they are, or --split train=1 to take all files as one split",
+    )
+
+
+def _may_be_splits(inner: dict[str, set[str]]) -> bool:
+    """Whether some names beside each other may be those of splits, with the folders that each holds."""
+    meant = {name: split_in_unusual_words(name.partition(".")[0]) for name in inner}
+    if None not in meant.values() and "train" in meant.values() and len(set(meant.values())) > 1:
+        return True
+    known = [name for name in inner if split_in_words(name) in ("train", "test")]
+    others = [name for name in inner if meant[name] is None]
+    return len(inner) <= _FEW_FILES and any(inner[one] & inner[other] for one in known for other in others)
 
 
 def check_no_further_split(files: Sequence[RawFile], are_read: Callable[[], bool]) -> None:

@@ -21,6 +21,11 @@ _WORDS = {
 SPLIT_WORDS = {
     f"{word}{end}": split for split, words in _WORDS.items() for word in words for end in ("", "set", "data")
 } | {"testa": "validation", "testb": "test"}  # As CoNLL 2003 calls them.
+# What folders beside `train` are called that are hardly trained on; None where the name itself is the split.
+_UNUSUAL_WORDS = {"tr": "train", "trn": "train", "cv": "validation"} | dict.fromkeys(
+    ("holdout", "heldout", "te", "tst", "tt", "unseen"), "test"
+)
+_OWN_SPLITS = frozenset({"gallery", "query", "probe", "public", "private", "extra", "unlabeled", "unlabelled"})
 # What any of the words holds: few names do, and there may be a million.
 _SIGN = re.compile("train|val|dev|test|t10k", re.IGNORECASE)
 _EXTENSION = re.compile(f"\\.(tra|trn|tes|tst)(?:{COMPRESSED_PATTERN})?$", re.IGNORECASE)
@@ -98,6 +103,12 @@ def _words_of_path(name: str) -> list[str]:
         # A station is no split in `trainStation`.
         found += ["".join(parts[:-1]), parts[-1]] if len(parts) > 1 and parts[-1].lower() in SPLIT_WORDS else [word]
     return found
+
+
+def split_in_unusual_words(text: str) -> str | None:
+    """Returns the split that a name may mean beside others of the kind: also `holdout`, `tst` or `gallery`."""
+    word = "".join(_WORD.findall(text)).lower()
+    return split_in_words(text) or _UNUSUAL_WORDS.get(word) or (word if word in _OWN_SPLITS else None)
 
 
 def _words(text: str) -> list[str]:

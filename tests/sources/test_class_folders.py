@@ -192,7 +192,23 @@ def test_a_file_beside_folders_hides_no_note(tmp_path):
 def test_classes_that_differ_in_capitals_are_noted(tmp_path):
     files = listed(tmp_path, reviews("train/Cat", "train/dog", "test/cat", "test/dog"))
     options = SourceOptions(has_split_names=True)
-    assert "the classes 'Cat' and 'cat' differ in capitals alone" in class_notes(files, "texts", options)
+    assert "the classes 'Cat' and 'cat' differ in capitals or blanks alone" in class_notes(files, "texts", options)
+
+
+def test_classes_of_two_normal_forms_are_one(tmp_path):
+    files = listed(tmp_path, reviews("train/caf\u00e9", "train/th\u00e9", "test/cafe\u0301", "test/the\u0301"))
+    options = SourceOptions(has_split_names=True)
+    options = msgspec.structs.replace(options, class_level=find_class_level(files, options))
+    assert {class_of(file, options) for file in files} == {"caf\u00e9", "th\u00e9"}
+
+
+def test_splits_that_share_no_class_are_noted(tmp_path):
+    options = SourceOptions(has_split_names=True)
+    notes = class_notes(listed(tmp_path / "a", reviews("train/cat", "train/dog", "test/Cat ", "test/ox")), "x", options)
+    assert "the classes 'Cat ' and 'cat' differ in capitals or blanks alone" in notes
+    assert "the split test has no class of another split; such as 'Cat '" in notes
+    shared = class_notes(listed(tmp_path / "b", reviews("train/cat", "train/dog", "test/cat")), "x", options)
+    assert not any("no class of another split" in note for note in shared)
 
 
 def test_all_folders_that_are_hardly_classes_are_named(tmp_path):

@@ -11,7 +11,13 @@ from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.class_folders import classes_of
 from shardkit.sources.file_words import name_notes
 from shardkit.sources.media.image_source import ImageSource
-from shardkit.sources.split_names import check_no_further_split, check_one_dataset, folders_below_split, splits_in_names
+from shardkit.sources.split_names import (
+    check_no_further_split,
+    check_no_unusual_splits,
+    check_one_dataset,
+    folders_below_split,
+    splits_in_names,
+)
 from shardkit.sources.split_words import split_in_name
 
 PLAIN, SPLIT_NAMES = SourceOptions(), SourceOptions(has_split_names=True)
@@ -223,3 +229,40 @@ def test_names_of_one_split_that_differ_are_noted():
     names = ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv")
     (note,) = name_notes(files(*names))
     assert note.startswith("the names dev_matched.tsv, dev_mismatched.tsv become no column")
+
+
+    ("names", "options"),
+    [
+        (("train/c/1", "holdout/c/2"), "--split test='holdout/*' --split train='train/*'"),
+        (("tr/c/1", "tt/c/2", "cv/c/3"), "--split validation='cv/*' --split train='tr/*' --split test='tt/*'"),
+        (("trn/1", "tst/2"), "--split train='trn/*' --split test='tst/*'"),
+        (
+            ("d/train_set/c/1", "d/public/c/2", "d/private/c/3"),
+            "--split private='d/private/*' --split public='d/public/*' --split train='d/train_set/*'",
+        ),
+        (("train/c/1", "gallery/c/2"), "--split gallery='gallery/*' --split train='train/*'"),
+        (("train/c/1", "new-data/c/2"), "--split new_data='new-data/*' --split train='train/*'"),
+        (("a/train/c/1", "a/new/c/2", "b/train/c/1", "b/new/c/2"), "--split new='*/new/*' --split train='*/train/*'"),
+        (("train.csv", "holdout.csv"), "--split test=holdout.csv --split train=train.csv"),
+    ],
+)
+def test_folders_that_may_be_splits_by_unusual_names(names, options):
+    with pytest.raises(UsageError, match="may be splits, and not all are called so") as caught:
+        check_no_unusual_splits(files(*names))
+    assert f"Add {options} if they are" in str(caught.value.next_step)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train/c/1", "test/c/2"),
+        # Pictures of vehicles, languages, and folders that say nothing of splits.
+        ("train/1", "bus/2", "car/3"),
+        ("tr/1", "de/2", "te/3"),
+        ("public/c/1", "private/c/2"),
+        ("a/c/1", "b/c/2"),
+        ("1", "2"),
+    ],
+)
+def test_folders_that_are_no_splits(names):
+    check_no_unusual_splits(files(*names))

@@ -41,6 +41,7 @@ from shardkit.sources.registry import Choice, choose
 from shardkit.sources.split_names import (
     check_all_tell_splits,
     check_no_further_split,
+    check_no_unusual_splits,
     check_one_dataset,
     list_notes,
     splits_in_names,
@@ -317,6 +318,7 @@ def _tell_splits(source: Source, files: tuple[RawFile, ...], options: SourceOpti
             # It names all files that are in the way, of which those without a split are some.
             are_class_documents(files)
         check_all_tell_splits(files, lambda some: _needs_union(source, some, options))
+        check_no_unusual_splits(files)
         if not format_named(source.format).has_row_files:
             check_no_further_split(files, lambda: can_be_read(source, files, options))
     return bool(splits_in_names(files))
