@@ -19,7 +19,9 @@ Classes = Mapping[str, str | None]
 
 _MIN_PAIRS = 3
 _MASK_WORDS = frozenset({"mask", "masks"})
-_MASKS = "masks?|labels?|annotations?|annots?|gts?|groundtruths?|truths?|segs?|segmentations?|trimaps?|mattes?"
+_MASKS = (
+    "masks?|labels?|labell?ed|annotations?|annots?|gts?|groundtruths?|truths?|segs?|segmentations?|trimaps?|mattes?"
+)
 _IN_FOLDER = re.compile(_MASKS)
 # Two classes may be called manual and automatic.
 _IN_NAME = re.compile(f"{_MASKS}|manual")
@@ -28,24 +30,36 @@ _SIGN = re.compile(_IN_NAME.pattern, re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MARK = re.compile(rf"(?:^|[^a-z])(?:{_MASKS})(?:$|[^a-z])", re.IGNORECASE)
 _END = re.compile(r"[^A-Za-z0-9]+(?=[^A-Za-z]*[A-Za-z])")
+_SEPARATOR = re.compile("[_.-]")
+_DIGITS = re.compile("[0-9]+")
+_DIGITS_AT_END = re.compile("[0-9]+$")
 _NO_DIGIT = re.compile(r"[^0-9].*")
-# What people call the folders of the two or more parts of each example.
+# What people call the folders of the parts of each example, without numbers; words for masks go with all of them.
 _PARTS = (
     {"A", "B"},
     {"x", "y"},
     {"X", "Y"},
-    {"hr", "lr"},
+    {"hr", "lr", "original", "bicubic", "lrbicx"},
     {"hq", "lq"},
     {"high", "low"},
-    {"input", "output", "target", "gt", "groundtruth"},
+    {"input", "output", "target"},
     {"source", "target"},
     {"src", "tgt"},
     {"before", "after"},
-    {"image", "img", "label", "mask", "gt", "groundtruth", "annotation"},
-    {"clean", "noisy"},
-    {"rgb", "depth"},
-    {"color", "depth"},
+    {"image", "img"},
+    {"clean", "noisy", "noise"},
+    {"clear", "clean", "hazy", "haze", "foggy"},
+    {"norain", "clean", "rain", "rainy"},
+    {"sharp", "blur", "blurred", "blurry"},
+    {"infrared", "thermal", "ir", "visible", "vis", "vi", "rgb"},
+    {"left", "right", "disp", "disparity", "depth"},
+    {"mix", "mixture", "s", "noise"},
+    {"rgb", "color", "colour", "depth"},
 )
+_MAX_FOLDERS = 3
+_MIN_SINGLE_FILES = 6
+# What tells the parts of an example apart in the names of files, as _depth of 1_depth.png.
+_LAST_WORD = re.compile(r"[^A-Za-z0-9/]+[0-9]*[A-Za-z][A-Za-z0-9]*$")
 
 
 def check_no_masks(
@@ -84,6 +98,8 @@ def check_no_masks(
         )
     if not has_labels:
         _check_no_twins(files, option_for)
+        if set(classes.values()) == {None}:
+            _check_no_marked(files, option_for)
 
 
 def _marks_of(mask: RawFile) -> tuple[str, ...]:
@@ -115,6 +131,31 @@ def _check_no_twins(files: Sequence[RawFile], option_for: Callable[[tuple[RawFil
         why=f"{format_count(2 * count)} of {format_count(len(files))} files end in {printable(first)} and "
         f"{printable(second)}, as images and their masks do",
         next_step=f"Leave one kind out with {' or '.join(ways)}, or add --no-labels to take all",
+    )
+
+
+def _check_no_marked(files: Sequence[RawFile], option_for: Callable[[tuple[RawFile, ...]], str]) -> None:
+    """Checks that not all files are called alike in twos or more but for the same last words, as 1_rgb and 1_depth."""
+    paths = [_without_suffix(file.name) for file in files]
+    ends = [found[0] if (found := _LAST_WORD.search(path)) else "" for path in paths]
+    counts = Counter(ends)
+    marks: dict[str, set[str]] = {}
+    for path, end in zip(paths, ends, strict=True):
+        mark = end if counts[end] >= _MIN_PAIRS else ""
+        marks.setdefault(path.removesuffix(mark), set()).add(mark)
+    (first, *others), *further = sorted(map(sorted, marks.values())) or [[""]]
+    if not others or len(marks) < _MIN_PAIRS or any(found != [first, *others] for found in further):
+        return
+    wanted = {f"{base}{first}" for base in marks}
+    kept = tuple(file for file, path in zip(files, paths, strict=True) if path in wanted)
+    globs = globs_of([file for file, path in zip(files, paths, strict=True) if path not in wanted], kept)
+    raise UsageError(
+        "files of the same names but for their ends lie beside each other",
+        where=place(files[0]),
+        why=f"all are called alike but for {', '.join(printable(mark) or 'nothing' for mark in (first, *others))}, as "
+        "the parts of pairs are",
+        next_step=f"Leave some out, as with {glob_options('--exclude', globs)}{option_for(kept)}, or add --no-labels "
+        "to take all",
     )
 
 
@@ -169,20 +210,30 @@ def _without_common_end(stems: Sequence[str]) -> list[str]:
 
 
 def check_no_pairs(files: Sequence[RawFile], classes: Classes) -> None:
-    """Checks that class folders are not called like parts of examples, such as `HR` and `LR`, and hold the same names.
+    """Checks that class folders do not hold the parts of examples: files of the same names.
+
+    Files of a class are often counted. These are parts if the folders are called so, as `HR` and `LR`. Others are
+    in up to three folders. A folder of one file each is no class either.
 
     Raises:
-        UsageError: If they are.
+        UsageError: If they do.
     """
+    counts = Counter(classes.values())
+    if len(counts) >= _MIN_SINGLE_FILES and set(counts.values()) == {1} and None not in counts:
+        raise UsageError(
+            "each class folder holds one file",
+            where=place(files[0]),
+            why=f"{format_count(len(counts))} folders would be as many classes of one row",
+            next_step="Leave masks and the like out with --exclude GLOB, and add --no-labels to take the files without "
+            "a class, or name a file of labels with --labels",
+        )
     names = sorted({str(name) for name in classes.values()})
-    # Small letters are hardly the two domains of CycleGAN.
-    parts = {name if len(name) == 1 else name.lower().replace("_", "").removesuffix("s") for name in names}
-    if len(parts) < 2 or not any(parts <= known for known in _PARTS):
-        return
     stems = _names_by_class(files, classes)
-    splits = {split for split, _ in stems}
-    found = {split: [set(_without_common_end(stems.get((split, name), []))) for name in names] for split in splits}
-    if any(len(sets[0]) < 2 or any(one != sets[0] for one in sets) for sets in found.values()):
+    found = [[stems.get((split, name), []) for name in names] for split in {split for split, _ in stems}]
+    are_called_so = _are_parts(names)
+    if not len(names) > 1 or not (are_called_so or len(names) <= _MAX_FOLDERS):
+        return
+    if not all(_are_alike(alike, are_called_so) for alike in found):
         return
     ways = []
     for name in names:
@@ -194,8 +245,48 @@ def check_no_pairs(files: Sequence[RawFile], classes: Classes) -> None:
         where=place(files[0]),
         why="they hold files of the same names, as the parts of pairs do",
         next_step=f"Take one of them with {' or '.join(ways)} and --no-labels, which alone takes all without a class; "
-        "if they are classes, give the folders other names",
+        f"if they are classes, give the {'folders' if are_called_so else 'files'} other names",
     )
+
+
+def _are_parts(names: Sequence[str]) -> bool:
+    # Small letters are hardly the two domains of CycleGAN.
+    parts = {name if len(name) == 1 else re.sub(r"[0-9_-]|s$", "", name.lower()) for name in names}
+    masks = {part for part in parts if _IN_FOLDER.fullmatch(part)}
+    return len(parts) > 1 and any(parts - masks <= known for known in _PARTS)
+
+
+def _are_alike(folders: Sequence[Sequence[str]], are_called_so: bool) -> bool:
+    """Whether the names of the files of several folders are the same, but for what all of a folder begin or end in.
+
+    Args:
+        are_called_so: Whether the folders are called parts of examples: then numbers are names.
+    """
+    if len(folders[0]) < (2 if are_called_so else _MIN_PAIRS):
+        return False
+    ways: list[Callable[[Sequence[str]], Sequence[str]]] = [list, _without_common_end]
+    if are_called_so:
+        ways += [_without_common_start, lambda names: [_SEPARATOR.split(name)[0] for name in names]]
+    found = next((each for way in ways if _are_same(each := [way(names) for names in folders])), None)
+    return found is not None and (are_called_so or not _are_counted(_without_common_start(found[0])))
+
+
+def _are_same(folders: Sequence[Sequence[str]]) -> bool:
+    first = set(folders[0])
+    return all(set(names) == first for names in folders)
+
+
+def _without_common_start(stems: Sequence[str]) -> list[str]:
+    turned = [stem[::-1] for stem in stems]
+    start = _DIGITS_AT_END.sub("", common_end(turned)[::-1]) if len(stems) > 1 else ""
+    return [stem.removeprefix(start) for stem in stems]
+
+
+def _are_counted(stems: Sequence[str]) -> bool:
+    """Whether each name holds one number, and these are of a range without large gaps, as of the files of a class."""
+    runs = [_DIGITS.findall(stem) for stem in stems]
+    numbers = {int(found[0]) for found in runs if len(found) == 1}
+    return all(len(found) == 1 for found in runs) and max(numbers) - min(numbers) < 2 * len(numbers)
 
 
 def pair_notes(files: Sequence[RawFile], classes: Classes) -> Iterator[str]:

@@ -17,6 +17,7 @@ from shardkit.sources.class_folders import (
     folder_notes,
 )
 from shardkit.sources.file_globs import matches
+from shardkit.sources.paired_files import check_no_masks, check_no_pairs
 from shardkit.sources.registry import choose
 from shardkit.sources.split_names import splits_in_names
 from shardkit.sources.text.source import TextSource
@@ -317,3 +318,82 @@ def test_the_fewer_of_files_at_several_depths_are_advised_to_be_left_out(names, 
     with pytest.raises(UsageError, match="above folders that may be classes") as caught:
         check(named(*names))
     assert f"with {globs}, or add" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "globs"),
+    [
+        # LEVIR-CD, RESIDE, Rain100, a stereo set, GoPro, Set5, RoadScene and a set of faces.
+        (numbered("A/{}.png", "B/{}.png", "label/{}.png"), "'A/*' or --include 'B/*' or --include 'label/*'"),
+        (numbered("clear/{}.png", "hazy/{}_0.8_1.png"), "'clear/*' or --include 'hazy/*'"),
+        (numbered("norain/norain-{}.png", "rain/rain-{}.png"), "'norain/*' or --include 'rain/*'"),
+        (numbered("disp/{}.png", "left/{}.png", "right/{}.png"), "'disp/*'"),
+        (
+            numbered("train/G/blur/{}.png", "train/G/sharp/{}.png", "test/H/blur/{}.png", "test/H/sharp/{}.png"),
+            "*/blur/*",
+        ),
+        ([f"{folder}/{name}.png" for folder in ("x", "LRx2", "LRx3") for name in ("baby", "bird", "head")], "'LRx2/*'"),
+        (numbered("infrared/FLIR_{}.jpg", "visible/FLIR_{}.jpg"), "'infrared/*'"),
+        ([f"{folder}/{n}_ab.jpg" for folder in ("day", "night") for n in (7, 190, 2214)], "'day/*'"),
+        (numbered("mix/a{}.wav", "s1/a{}.wav", "s2/a{}.wav"), "'mix/*'"),
+    ],
+)
+def test_folders_of_the_parts_of_pairs_are_no_classes(names, globs):
+    with pytest.raises(UsageError, match="are hardly classes") as caught:
+        check(named(*names))
+    assert globs in str(caught.value.next_step)
+    check(named(*names), no_labels=True)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        # Files of a class are counted, whatever stands before the number, or have names of their own.
+        numbered("cat/IMG_{}.jpg", "dog/IMG_{}.jpg"),
+        numbered("cat/cat.{}.jpg", "dog/dog.{}.jpg"),
+        numbered("s1/{}.pgm", "s2/{}.pgm", "s3/{}.pgm"),
+        numbered("a/{}_x.jpg", "b/{}_x.jpg"),
+        ["a/car.jpg", "a/bus.jpg", "a/van.jpg", "b/car.jpg", "b/bus.jpg", "b/tram.jpg"],
+        # Four classes and more are seldom parts.
+        [f"{folder}/{name}.png" for folder in "klmn" for name in ("baby", "bird", "head")],
+        # Turned and flipped copies lie in the folders of classes.
+        numbered("cat/{}.jpg", "cat/{}_flip.jpg", "dog/{}.jpg", "dog/{}_flip.jpg"),
+    ],
+)
+def test_classes(names):
+    check(named(*names))
+
+
+@pytest.mark.parametrize(
+    ("names", "glob"),
+    [
+        (numbered("{}_rgb.png", "{}_depth.png"), "--exclude '*_rgb.png',"),
+        (numbered("Image_{}L.jpg", "Image_{}L_1stHO.png", "Image_{}L_2ndHO.png"), "--exclude '*.png',"),
+        (numbered("{}_left.jpg", "{}_right.jpg"), "--exclude '*_right.jpg',"),
+    ],
+)
+def test_files_that_differ_in_their_ends_alone(names, glob):
+    with pytest.raises(UsageError, match="the same names but for their ends") as caught:
+        check(named(*names))
+    assert glob in str(caught.value.next_step)
+    check(named(*names), no_labels=True)
+
+
+@pytest.mark.parametrize(
+    "names", [numbered("cat_{}.jpg", "dog_{}.jpg"), numbered("{}.jpg", "{}_b.jpg")[:5], ["a_b.jpg", "c_d.jpg", "e.jpg"]]
+)
+def test_files_that_are_called_otherwise(names):
+    check_no_masks(named(*names), dict.fromkeys(names), lambda left: "", has_labels=False)
+
+
+def test_a_folder_called_labeled_holds_masks():
+    with pytest.raises(UsageError, match="masks lie beside the images") as caught:
+        check(named(*numbered("Stills_full/{}.png", "LabeledApproved_full/{}_L.png")))
+    assert "--exclude 'LabeledApproved_full/*' --no-labels" in str(caught.value.next_step)
+
+
+def test_folders_of_one_file_each_are_no_classes():
+    names = numbered("PH2/{0}/{0}_image/{0}.bmp", "PH2/{0}/{0}_lesion/{0}_lesion.bmp")
+    with pytest.raises(UsageError, match="each class folder holds one file"):
+        check(named(*names))
+    check_no_pairs(named("cat/1.jpg", "dog/2.jpg"), {"cat/1.jpg": "cat", "dog/2.jpg": "dog"})
