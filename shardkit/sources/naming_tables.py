@@ -12,7 +12,7 @@ from shardkit.messages import printable
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.split_names import list_options
-from shardkit.sources.split_words import shared_parts
+from shardkit.sources.split_words import shared_parts, split_in_name
 from shardkit.units import KiB
 
 _SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".jsonl", ".json"})
@@ -88,6 +88,10 @@ def advice_on_rows(files: Sequence[RawFile], others: Sequence[RawFile], format: 
     if parts := _parts(files, others):
         return _advice_on_parts(parts, format)
     lists = "".join(f" {option}" for option in list_options(files, others))
+    splits = [split_in_name(table.name.rpartition("/")[2]) for table in tables]
+    if len(tables) > 1 and all(splits):
+        paths = " ".join(printable(shlex.quote(table.path)) for table in tables)
+        return f"Several tables name the files: join them with cat {paths} > labels.txt, and add --labels labels.txt"
     if tables:
         return f"{labels_option(tables[0])}{lists} joins a table that names the files"
     return f"--format {format}{lists} takes the splits that lists of files name" if lists else None

@@ -273,6 +273,8 @@ def list_options(files: Sequence[RawFile], others: Sequence[RawFile]) -> tuple[s
         others: Further files. One is a list if its first lines are a word each, and one of them is a file.
     """
     named_so = [f for f in others if f.member is None and suffix_of(f.name) == ".txt"]
+    # Of several lists of a split, as train1.txt to train10.txt of DTD, the first of each goes with those of the others.
+    named_so.sort(key=lambda f: (len(f.name), f.name), reverse=True)
     lists = {split: f for f in named_so if (split := split_in_words(f.name.rpartition("/")[2])) is not None}
     first = {split: _first_names(f) for split, f in lists.items()}
     wanted = {name for names in first.values() for name in names}

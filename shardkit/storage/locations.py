@@ -92,7 +92,8 @@ def check_bucket(path: str) -> None:
         raise UsageError(
             "a location that begins with hf: names no dataset of the Hugging Face Hub",
             state="Nothing was read or written",
-            next_step="Write it like hf://datasets/OWNER/NAME/FOLDER, of a revision hf://datasets/OWNER/NAME@REVISION/FOLDER",
+            next_step="Write it like hf://datasets/OWNER/NAME/FOLDER, of a revision "
+            "hf://datasets/OWNER/NAME@REVISION/FOLDER, and a folder of this machine that is called so like ./hf",
         )
     if _NO_BUCKET.match(path):
         raise UsageError(

@@ -84,3 +84,17 @@ def test_tables_of_numbers_must_be_joined(tmp_path):
     with pytest.raises(UsageError, match="a table numbers the files"):
         advice_on_rows(rows, others, "images")
     check_not_numbered(rows, tables, [file for file in others if file.name in ("images.txt", "classes.txt")])
+
+
+def test_of_several_lists_of_a_split_the_first_counts(tmp_path):
+    lists = {f"train{n}.txt": f"cat/p{n % 3}\n" for n in range(1, 11)} | {f"test{n}.txt": "dog/p4\n" for n in (1, 2)}
+    found = str(advice(tmp_path, IMAGES, **lists))
+    assert f"--split test=@{tmp_path}/test1.txt --split train=@{tmp_path}/train1.txt " in found
+
+
+def test_tables_of_labels_of_a_split_each_are_joined(tmp_path):
+    tables = {f"{split}.txt": "".join(f"{name} 1\n" for name in IMAGES[:3]) for split in ("train", "val")}
+    found = str(advice(tmp_path, IMAGES, **tables))
+    assert (
+        f"join them with cat {tmp_path}/train.txt {tmp_path}/val.txt > labels.txt, and add --labels labels.txt" in found
+    )

@@ -122,7 +122,8 @@ def _table_of_boxes(
     if without:
         why = f"{without:,} of {len(found):,} annotations have no bbox"
         what = "the COCO document holds no boxes" if without == len(found) else "a box is missing"
-        raise UsageError(what, where=place(file), why=why, next_step=_CORRECT)
+        step = f"{_CORRECT}; or leave such documents out with --exclude '*.json', which takes class folders as labels"
+        raise UsageError(what, where=place(file), why=why, next_step=step)
     order, offsets = np.argsort(images, kind="stable"), _offsets(images, names)
     boxes = np.array([a.bbox for a in found], np.float64).reshape(-1, 4)[order]
     with np.errstate(over="ignore"):

@@ -257,6 +257,8 @@ def _equal(files: Sequence[str], labels: Sequence[str]) -> Positions:
 
 def _ending(files: Sequence[str], labels: Sequence[str]) -> Positions:
     """Returns the labels that a file ends in, the longest first, and else those that end in the file."""
+    # Places365 writes /a/airfield/1.jpg for a path below its own root.
+    labels = [name.removeprefix("/") for name in labels]
     by_name = _by_name(labels)
     longer: dict[int, dict[str, int]] = {}
     found = np.full(len(files), -1, np.int64)

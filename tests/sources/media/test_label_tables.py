@@ -312,3 +312,9 @@ def test_an_object_may_give_the_label_of_each_file(tmp_path, content, expected):
     _, rows, notes, _ = read(images(tmp_path, "aa.png", "bb.png"), text(tmp_path, "l.json", content))
     assert {name: rows["aa.png"][name] for name in expected} == expected
     assert notes == ()
+
+
+def test_labels_below_a_root_of_their_own():
+    files = ["large/a/bar/0.jpg", "large/b/bar/0.jpg"]
+    matching = match_names(files, ["/b/bar/0.jpg", "/a/bar/0.jpg"], "places.txt", "images")
+    assert matching.positions.tolist() == [1, 0]
