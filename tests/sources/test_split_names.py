@@ -231,6 +231,7 @@ def test_names_of_one_split_that_differ_are_noted():
     assert note.startswith("the names dev_matched.tsv, dev_mismatched.tsv become no column")
 
 
+@pytest.mark.parametrize(
     ("names", "options"),
     [
         (("train/c/1", "holdout/c/2"), "--split test='holdout/*' --split train='train/*'"),
