@@ -12,6 +12,7 @@ from typing import Any
 
 from shardkit.errors import UsageError
 from shardkit.runtime.process_limits import is_memory_short
+from shardkit.runtime.signals import noted_interrupt
 from shardkit.runtime.user_files import UserModuleLoader
 from shardkit.transforms.options import split_reference
 from shardkit.transforms.user_files import read_user_file
@@ -68,11 +69,18 @@ def load_function(reference: str, sha256: str | None) -> Callable[..., Any]:
 
 
 def _call(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    is_main = threading.current_thread() is threading.main_thread()  # Signals reach no other.
+    before = noted_interrupt()
     try:
-        return function(*arguments)
+        result = function(*arguments)
+        if is_main and noted_interrupt() is not before:
+            raise noted_interrupt()  # The function has an `except` that swallowed it.
+        return result
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise  # Ctrl-C reaches the main thread alone.
+        if is_main and isinstance(error, KeyboardInterrupt):
+            raise
+        if is_main and noted_interrupt() is not before:
+            raise noted_interrupt() from error
         # Where memory is short, another thread of this process may have taken it, so no row is blamed.
         is_of_memory = isinstance(error, MemoryError)
         described = None if is_of_memory and is_memory_short() else _tell(path, error)

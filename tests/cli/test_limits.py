@@ -229,3 +229,48 @@ def test_a_map_that_never_lets_go_is_ended_by_a_signal_within_a_second(tmp_path,
     assert "terminated: Nothing was committed; run the same command again" in said
     # One on an idle machine.
     assert seconds < 5
+
+
+SWALLOWS = """
+import pathlib, time
+
+def wait():
+    pathlib.Path("waits").touch()
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        time.sleep(0.01)
+
+def once(batch):
+    try:
+        wait()
+    except BaseException:
+        pass
+    return batch
+
+def other(batch):
+    try:
+        wait()
+    except BaseException as error:
+        raise ValueError("stopped") from error
+
+def always(batch):
+    while True:
+        try:
+            wait()
+        except BaseException:
+            pass
+"""
+
+
+@pytest.mark.parametrize("function", ["once", "other", "always"])
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_map_that_swallows_a_signal_does_not_hold_up_its_exit_code(tmp_path, function, number, exit_code):
+    (tmp_path / "rows.csv").write_text("id\n1\n2\n")
+    (tmp_path / "functions.py").write_text(SWALLOWS)
+    shardkit = [sys.executable, "-m", "shardkit", "convert", "rows.csv", "out", "--map", f"functions.py:{function}"]
+    with subprocess.Popen(shardkit, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(process, (tmp_path / "waits").exists, pause_s=0.05)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=15)
+    assert process.returncode == exit_code, said
+    assert list_versions(str(tmp_path / "out")) == []

@@ -26,8 +26,8 @@ from shardkit.cli.shell.supervised import (
     END_OF_MESSAGE,
     EXIT_LOST_WORKER,
     Message,
-    announce_answer,
     announce_end,
+    announce_raise,
     connect_to_supervisor,
 )
 from shardkit.conversion.rows.attempts import COMMITTING_FILE, Place, is_suspect, list_attempts, suspect
@@ -46,6 +46,8 @@ _MAX_ENDS_WITHOUT_TRACE = 2
 _POLL_SECONDS = 0.5
 # A user's function may hold Python's global lock, and so keep the process from answering.
 _ANSWER_SECONDS = 0.6
+# After an exception was raised in it; a user's function may swallow that, and libraries take some time to cancel.
+_UNWIND_SECONDS = 2.0
 # A process that isolates a part watches it, too, and acts first.
 _GRACE_SECONDS = 3.0
 
@@ -114,7 +116,8 @@ class _Child:
         self.folder: Path | None = None
         self.asked_to_stop = False
         self.was_deaf_to: int | None = None
-        self._asked: tuple[int, float] | None = None
+        self._asked: int | None = None
+        self._answer_by = 0.0
         self._answers_signals = False
         self._open_files: tuple[str, ...] = ()
         self._steps: dict[int, BoundedStep] = {}
@@ -150,7 +153,7 @@ class _Child:
                     for message in messages:
                         self._heed(msgspec.json.decode(message, type=Message))
                 elif self._seconds_to_wait() == 0.0:
-                    self.was_deaf_to, self._answers_signals = self._asked[0] if self._asked else None, True
+                    self.was_deaf_to, self._answers_signals = self._asked, True
                     self._signal(signal.SIGKILL)
                 elif not hung and late is None:
                     self._signal_late_steps()
@@ -168,11 +171,13 @@ class _Child:
     def _seconds_to_wait(self) -> float:
         if self._asked is None or self._answers_signals:
             return _POLL_SECONDS
-        return min(_POLL_SECONDS, max(0.0, self._asked[1] + _ANSWER_SECONDS - time.monotonic()))
+        return min(_POLL_SECONDS, max(0.0, self._answer_by - time.monotonic()))
 
     def _heed(self, message: Message) -> None:
         self._has_announced_end |= message.is_end
         self._answers_signals |= message.answers_signals or message.is_end
+        if message.is_raising:
+            self._allow(_UNWIND_SECONDS)
         if message.folder is not None:
             self.folder = Path(os.fsdecode(message.folder))
         if message.open_files is not None:
@@ -203,10 +208,15 @@ class _Child:
 
     def _hand_on(self, number: int, frame: FrameType | None) -> None:
         self.asked_to_stop = True
-        self._asked = self._asked or (number, time.monotonic())
+        if self._asked is None:
+            self._asked = number
+            self._allow(_ANSWER_SECONDS)
         if number == signal.SIGINT and _has_terminal():
             return  # The process below got it from the terminal.
         self._signal(number)
+
+    def _allow(self, seconds: float) -> None:
+        self._answer_by = max(self._answer_by, time.monotonic() + seconds)
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -221,7 +231,7 @@ def _live_below(channel: int, run: Callable[[], int], number: int, blocked: Set[
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         from shardkit.runtime.process_limits import die_with_parent, let_replace
 
-        announce_interrupts(announce_answer)
+        announce_interrupts(announce_raise)
         die_with_parent(parent)
         let_replace()
         try:

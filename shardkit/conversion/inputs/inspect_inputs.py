@@ -156,8 +156,7 @@ def _inspect(expanded: Expanded, options: SourceOptions, work_root: str, asked: 
     if asked.leave_out is not None:
         listing = asked.leave_out(_without_others(list_files(expanded, options), options))
         key = f"{key}-{xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(listing))}"
-    found = _remembered(key, work_root)
-    if found is not None:
+    if (found := _remembered(key, work_root)) is not None:
         return found
     return _inspect_listing(key, listing or list_files(expanded, options), options, labels_sha256, asked)
 
@@ -180,8 +179,7 @@ def _inspect_listing(
         listed = tuple(file for file in listed if file.name not in passed)
     if not is_appended:
         _check_lines_are_alone(source, listed, options, asked)
-        has_split_names = _tell_splits(source, listed, options, asked)
-        options = msgspec.structs.replace(options, has_split_names=has_split_names)
+        options = msgspec.structs.replace(options, has_split_names=_tell_splits(source, listed, options, asked))
     options = msgspec.structs.replace(options, format=source.format)
     check_source_options(options)
     out = {file.name for file, _ in choice.refused}
