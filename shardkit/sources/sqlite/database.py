@@ -153,7 +153,7 @@ def translated(file: RawFile) -> Iterator[None]:
             raise DamagedFileError(
                 "a value is too large",
                 where=place(file),
-                why="and its rows cannot be read one by one",
+                why="the rows of it cannot be read one by one",
                 next_step="Allow more with --max-record-size, or leave the row out with --query",
             ) from error
         raise _damaged(file, str(error)) from error
