@@ -279,9 +279,9 @@ def leftovers_stay() -> None:
 @planted
 def nothing_was_committed() -> None:
     """An error after the commit is told as one before it."""
-    from shardkit.cli import run_convert as conversion
+    from shardkit.conversion.run import outcome
 
-    replace_in(conversion, "may_be_committed", lambda plan: False)
+    replace_in(outcome, "may_be_committed", lambda plan: False)
 
 
 def replace_in(where: Any, name: str, bug: Any) -> None:
