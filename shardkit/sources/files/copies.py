@@ -10,6 +10,8 @@ from shardkit.errors import UsageError
 from shardkit.file_types import has_image_suffix, suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
+from shardkit.sources.columns.sampling import HEAD_BYTES
+from shardkit.sources.files.streams import open_stored, read_exactly
 from shardkit.sources.formats import FORMATS
 
 # Older versions, as editors keep them.
@@ -31,28 +33,38 @@ def copies_of_tools(files: Sequence[RawFile]) -> tuple[str, ...]:
     Images and sounds are numbered that way too, and are no copies.
 
     Raises:
-        UsageError: If a copy has another size than the file that it is called after.
+        UsageError: If a copy has another size or another beginning than the file that it is called after.
     """
     named_so = [file for file in files if _SIGN.search(file.name)]
-    sizes = {file.name: file.num_bytes for file in files} if named_so else {}
+    by_name = {file.name: file for file in files} if named_so else {}
     found = []
     for file in named_so:
         folder, slash, base = file.name.rpartition("/")
         backup, copy = _BACKUP.fullmatch(base), _COPY.fullmatch(base)
-        if backup is not None and f"{folder}{slash}{backup[1]}" in sizes:
+        if backup is not None and f"{folder}{slash}{backup[1]}" in by_name:
             found.append(file.name)
         elif copy is not None and not _is_media(base):
-            original = f"{folder}{slash}{copy['of'] or copy['stem'] + (copy['suffix'] or '')}"
-            if sizes.get(original) == file.num_bytes:
+            original = by_name.get(f"{folder}{slash}{copy['of'] or copy['stem'] + (copy['suffix'] or '')}")
+            if original is not None:
+                _check_same(file, original)
                 found.append(file.name)
-            elif original in sizes:
-                raise UsageError(
-                    f"{printable(file.name)} is called like a copy of {printable(original)}, and has another size",
-                    why="it may hold the same rows, or other ones",
-                    next_step=f"Leave one out with --exclude {shlex.quote(printable(file.name))} or --exclude "
-                    f"{shlex.quote(printable(original))}, or rename the copy",
-                )
     return tuple(found)
+
+
+def _check_same(copy: RawFile, original: RawFile) -> None:
+    if copy.num_bytes == original.num_bytes and _head(copy) == _head(original):
+        return
+    raise UsageError(
+        f"{printable(copy.name)} is called like a copy of {printable(original.name)}, and has other content",
+        why="it may hold the same rows, or other ones",
+        next_step=f"Leave one out with --exclude {shlex.quote(printable(copy.name))} or --exclude "
+        f"{shlex.quote(printable(original.name))}, or rename the copy",
+    )
+
+
+def _head(file: RawFile) -> bytes:
+    with open_stored(file) as stream:
+        return read_exactly(stream, HEAD_BYTES)
 
 
 def check_not_unpacked(archives: Iterable[RawFile], files: Sequence[RawFile]) -> None:

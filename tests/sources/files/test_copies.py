@@ -28,11 +28,12 @@ def test_copies_are_left_out_with_a_note(tmp_path, copy):
     assert listed(tmp_path) == (["data.csv"], (f"{copy} is a copy of the file beside it, and was left out",))
 
 
-def test_an_older_backup_is_left_out_and_another_copy_is_refused(tmp_path):
+@pytest.mark.parametrize("content", ["a,b\n1,2\n", ROWS.replace("3", "5")])
+def test_an_older_backup_is_left_out_and_another_copy_is_refused(tmp_path, content):
     (tmp_path / "data.csv").write_text(ROWS)
     (tmp_path / "data.csv~").write_text("a,b\n1,2\n")
     assert listed(tmp_path)[0] == ["data.csv"]
-    (tmp_path / "data (1).csv").write_text("a,b\n1,2\n")
+    (tmp_path / "data (1).csv").write_text(content)
     with pytest.raises(UsageError, match="is called like a copy of data") as caught:
         listed(tmp_path)
     assert "--exclude 'data (1).csv'" in caught.value.next_step
