@@ -6,8 +6,6 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
 from shardkit.storage import files as storage
 
 _MARK = "<!-- Written by shardkit, which replaces it as long as this line is here. -->"
@@ -58,4 +56,7 @@ def card_of(root: str, folder: str, files: Mapping[str, str], *, is_table: bool)
     head = {"configs": [{"config_name": "default", "data_files": paths}], "tags": ["shardkit"], "viewer": is_table}
     name = root.partition("://datasets/")[2].partition("@")[0]
     text = (_TABLES if is_table else _SHARDS).format(url=folder, repository=name, split=next(iter(files)))
+    # It takes 20 ms to import, and most destinations have no card.
+    import yaml
+
     return f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n{_MARK}\n\n# {name.partition('/')[2]}\n\n{text}"
