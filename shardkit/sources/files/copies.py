@@ -10,9 +10,9 @@ from shardkit.errors import UsageError
 from shardkit.file_types import has_image_suffix, suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
-from shardkit.sources.columns.sampling import HEAD_BYTES
 from shardkit.sources.files.streams import open_stored, read_exactly
 from shardkit.sources.formats import FORMATS
+from shardkit.units import MiB
 
 # Older versions, as editors keep them.
 _BACKUP = re.compile(r"(.+?)(?:~|\.bak|\.orig)", re.IGNORECASE)
@@ -24,6 +24,7 @@ _COPY = re.compile(
 )
 # What any of them holds: few names do, and there may be a million.
 _SIGN = re.compile(r"~$|\.bak$|\.orig$|copy|\(\d", re.IGNORECASE)
+_COMPARED_BYTES = MiB
 _ARCHIVES = re.compile(r"\.(?:zip|tar|tgz|tbz2?|txz)(?:\.\w+)?$", re.IGNORECASE)
 
 
@@ -64,7 +65,7 @@ def _check_same(copy: RawFile, original: RawFile) -> None:
 
 def _head(file: RawFile) -> bytes:
     with open_stored(file) as stream:
-        return read_exactly(stream, HEAD_BYTES)
+        return read_exactly(stream, _COMPARED_BYTES)
 
 
 def check_not_unpacked(archives: Iterable[RawFile], files: Sequence[RawFile]) -> None:
