@@ -6,6 +6,7 @@ import codecs
 import itertools
 import re
 from pathlib import PurePosixPath
+from typing import Any
 
 import msgspec
 
@@ -174,7 +175,7 @@ def foreign_format(head: bytes, name: str = "") -> str | None:
         return _BOXES.get(head[8:12], "an MP4 file")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")) or _is_utf16(head):
         return None
-    return UNKNOWN if _looks_binary(head) or (suffix_of(name) == ".bin" and not _is_utf8(head)) else None
+    return UNKNOWN if _looks_binary(head) or (suffix_of(name) == ".bin" and not is_utf8(head, is_whole=False)) else None
 
 
 def foreign_text(head: bytes, name: str) -> str | None:
@@ -263,13 +264,13 @@ def _looks_binary(head: bytes) -> bool:
     if num_control > 0 and (num_control + head.count(b"\b")) * 10 > len(head):
         return True
     # Texts of other encodings have hardly any, and pixels may have few.
-    return num_control > _FEW_CONTROLS and num_control * 50 > len(head) and not _is_utf8(head)
+    return num_control > _FEW_CONTROLS and num_control * 50 > len(head) and not is_utf8(head, is_whole=False)
 
 
-def _is_utf8(head: bytes) -> bool:
+def is_utf8(data: Any, *, is_whole: bool = True) -> bool:
+    """Returns whether a text is UTF-8; one that is not whole may end within a character."""
     try:
-        # The last character may be cut off.
-        codecs.getincrementaldecoder("utf-8")().decode(head)
+        codecs.utf_8_decode(data, "strict", is_whole)
     except UnicodeDecodeError:
         return False
     return True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardkit import file_types
 from shardkit.errors import DamagedFileError
 from shardkit.sources.base import RawFile, place
@@ -60,15 +58,6 @@ def check_is_decompressed(head: bytes, file: RawFile) -> None:
         why=f"it is {inner} inside of {file.compression}" if is_twice else f"it is {inner}",
         next_step="Decompress it once",
     )
-
-
-def is_utf8(data: Any) -> bool:
-    """Whether all of a text is UTF-8."""
-    try:
-        str(data, "utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _utf16_order(head: bytes) -> str | None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit.features import Feature, Features
+from shardkit.file_types import is_utf8
 from shardkit.messages import shown
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.columns.casting import BadValueError, cast_column
@@ -27,7 +28,6 @@ from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, Parsed, is_tex
 from shardkit.sources.text.blocks import Positions, TextBlock, as_array
 from shardkit.sources.text.quoting import QuotedRecords
 from shardkit.sources.text.rejected_records import BadRecord, GoodRecords, Problem, without_line_end
-from shardkit.sources.text_heads import is_utf8
 from shardkit.units import format_number, format_size
 
 _CHECKED_TOGETHER = 64

@@ -11,6 +11,7 @@ import pyarrow.csv as pacsv
 
 from shardkit.errors import DamagedFileError
 from shardkit.features import make_feature
+from shardkit.file_types import is_utf8
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS
 from shardkit.sources.csv.bad_records import parse_good_records
@@ -22,7 +23,6 @@ from shardkit.sources.text.blocks import TextBlock
 from shardkit.sources.text.rejected_records import BadRecord, error_at
 from shardkit.sources.text.splits import read_blocks
 from shardkit.sources.text.type_inference import Evidence, decide, examine, find_untyped_value, unite
-from shardkit.sources.text_heads import is_utf8
 
 _FEW_ROWS = 10
 

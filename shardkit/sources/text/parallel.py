@@ -160,7 +160,7 @@ def _columns_of(parallel: _Parallel) -> list[str]:
     rests = [name[start:] for name in names]
     num_shared = len(shared_parts([rest[::-1] for rest in rests]))
     owns = [rest[: len(rest) - num_shared] for rest in rests]
-    # A name that has no word of its own, as text.txt beside text_labels.txt, is that of the column.
+    # text.txt beside text_labels.txt has no part of its own: its column is called text.
     return ["_".join(own or name[: len(name) - num_shared]) for own, name in zip(owns, names, strict=True)]
 
 

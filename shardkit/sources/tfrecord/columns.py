@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, FLOAT, FLOAT64, INT64
-from shardkit.sources.text_heads import is_utf8
+from shardkit.file_types import is_utf8
 
 STORED_TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64(), FLOAT64: pa.float64()}
 """Arrow type of one stored value by kind."""

@@ -1,4 +1,4 @@
-"""What an engine is told: defaults, what the user says instead, and what Beam makes of it."""
+"""The settings of an engine: defaults, what a user gives instead, and what Beam makes of them."""
 
 from __future__ import annotations
 
