@@ -327,6 +327,7 @@ def check_destination(destination: str) -> None:
 
     Raises:
         UsageError: If it is a file or may not be written.
+        OutOfSpaceError, StorageError: If nothing can be written there.
     """
     if not storage.is_local(destination):
         return
@@ -334,13 +335,6 @@ def check_destination(destination: str) -> None:
     if path.exists() and not path.is_dir():
         raise UsageError("the destination is a file", where=str(path), next_step="Name a folder")
     storage.make_folder(destination)
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise UsageError(
-            "cannot write there",
-            where=str(path),
-            why="permission denied",
-            next_step="Choose another destination, or allow writing there",
-        )
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ from shardkit.storage.objects import (
 )
 from shardkit.storage.os_errors import free_bytes, translate_os_errors
 from shardkit.storage.regular_files import open_regular
-from shardkit.storage.temporary_files import copy_whole, fsync_folder, remove_dead, temporary_beside
+from shardkit.storage.temporary_files import copy_whole, fsync_folder, make_writable, remove_dead, temporary_beside
 from shardkit.storage.uploads import abort_upload, can_leave_unfinished, list_uploads, unfinished_object
 from shardkit.units import MiB
 
@@ -222,11 +222,11 @@ def list_files(folder: str) -> list[StoredFile]:
     """Returns all files below a folder, hidden ones as well, empty if there is no such folder. No link is followed.
 
     Raises:
-        StorageError: If they cannot be listed.
+        UsageError, StorageError: If they cannot be listed.
     """
     if not is_local(folder):
         return [StoredFile(path, num_bytes, modified_at) for path, num_bytes, modified_at in list_objects(folder)]
-    with translate_os_errors(folder):
+    with translate_os_errors(folder, "read"):
         return [StoredFile(*found) for found in walk_files(str(local_path(folder)))]
 
 
@@ -367,15 +367,15 @@ def unfinished_upload(path: str) -> Iterator[None]:
 
 
 def make_folder(path: str) -> None:
-    """Creates a local folder and its parents; object stores have none.
+    """Creates a local folder and its parents, and checks that a file can be made there; object stores have none.
 
     Raises:
-        UsageError: If it may not be created.
+        OutOfSpaceError, StorageError, UsageError: If it cannot be.
     """
     if is_local(path):
         target = local_path(path)
         with translate_os_errors(target):
-            target.mkdir(parents=True, exist_ok=True)
+            make_writable(target)
 
 
 def hash_file(path: str) -> str:

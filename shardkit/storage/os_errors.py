@@ -1,4 +1,4 @@
-"""Errors of the operating system when something cannot be written, in the words of a user."""
+"""Errors of the operating system when something cannot be written or read, in the words of a user."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def free_bytes(path: str) -> int | None:
 
 
 @contextmanager
-def translate_os_errors(path: Path | str) -> Iterator[None]:
-    """Turns operating system errors while writing `path` into errors that a user understands.
+def translate_os_errors(path: Path | str, verb: str = "write") -> Iterator[None]:
+    """Turns operating system errors into errors that a user understands; `verb` says what is done to `path`.
 
     Raises:
         OutOfSpaceError: If the disk or the quota is full; names the path and what is free.
-        UsageError: If the path may not be written.
+        UsageError: If the path may not be written or read.
         MemoryError: If the system has no memory for the call.
         StorageError: For everything else.
     """
     try:
         yield
     except OSError as error:
-        _raise_write_error(error, str(path))
+        _raise_error(error, str(path), verb)
 
 
-def _raise_write_error(error: OSError, path: str) -> NoReturn:
+def _raise_error(error: OSError, path: str, verb: str) -> NoReturn:
     # Of two names, the second is the one that is made.
     where = str(error.filename2 or error.filename or path)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -65,13 +65,13 @@ def _raise_write_error(error: OSError, path: str) -> NoReturn:
         ) from error
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
         raise UsageError(
-            "cannot write there",
+            f"cannot {verb} there",
             where=where,
             why=_reason(error),
-            next_step="Choose another place, or allow writing there",
+            next_step=f"Choose another place, or allow the user of this command to {verb} there",
         ) from error
     again = "Run the same command again, or choose another place"
-    raise StorageError("writing failed", where=where, why=_reason(error), next_step=again) from error
+    raise StorageError(f"cannot {verb}", where=where, why=_reason(error), next_step=again) from error
 
 
 def _reason(error: OSError) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,20 @@ def temporary_beside(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
             yield path, file
     finally:
         path.unlink(missing_ok=True)
+
+
+def make_writable(folder: Path) -> None:
+    """Creates a folder and its parents, and checks that a file can be made there.
+
+    Raises:
+        OSError: If not; it names the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        error.filename = str(folder)
+        raise
 
 
 def copy_whole(source: Path, target: Path) -> None:

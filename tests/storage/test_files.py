@@ -175,7 +175,7 @@ def test_names_in_a_folder(root):
         (errno.EACCES, UsageError, ["cannot write there", "permission denied"]),
         (errno.EROFS, UsageError, ["read-only file system"]),
         (errno.ENAMETOOLONG, UsageError, ["file name too long"]),
-        (errno.EIO, StorageError, ["writing failed", "input/output error"]),
+        (errno.EIO, StorageError, ["cannot write in", "input/output error"]),
         (errno.ESTALE, StorageError, ["stale file handle"]),
     ],
 )
@@ -219,6 +219,7 @@ def test_a_destination_without_permission(locked):
         message = as_nobody(storage.commit_exclusive, str(path / "00000001.json"), b"")
         assert message.startswith("UsageError: cannot write there in")
         assert "permission denied" in message
+    assert as_nobody(storage.list_files, str(locked)).startswith("UsageError: cannot read there in")
 
 
 # Locations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -235,13 +234,7 @@ def check_target(target: Path) -> None:
     """
     if target.exists() or target.is_symlink():
         raise place_is_taken(str(target))
-    with storage.translate_os_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            tempfile.TemporaryFile(dir=target.parent).close()
-        except OSError as error:
-            error.filename = str(target)
-            raise
+    storage.make_folder(str(target.parent))
 
 
 def list_checkpoints(folder: Path) -> list[int]:

@@ -163,11 +163,11 @@ def _refused_by_system(error: OSError) -> ShardkitError:
     where, why = _file_of(error), (error.strerror or "").lower()
     if isinstance(error, PermissionError):
         step = "Choose another place, or allow the user of this command to read and write there"
-        return UsageError("the operating system refused", where=where, why=why, next_step=step)
+        return UsageError("the operating system refused access", where=where, why=why, next_step=step)
     if error.errno == errno.ENAMETOOLONG:
         return UsageError("a name is too long", where=where, why=why, next_step="Choose a shorter name")
     step = "Check that its disk is there and works, then run the same command again"
-    return StorageError("the operating system refused", where=where, why=why, next_step=step)
+    return StorageError("the operating system failed", where=where, why=why, next_step=step)
 
 
 def _file_of(error: OSError) -> str | None:
