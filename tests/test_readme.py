@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw
 
+import shardkit
 from shardkit.cli import COMMANDS
 from shardkit.cli.train import command as train
 from shardkit.errors import ShardkitError
@@ -24,7 +25,7 @@ README = (ROOT / "README.md").read_text()
 GUIDES = {
     folder: (ROOT / folder / "README.md").read_text()
     for folder in (
-        ".", "shardkit/conversion", "train", "shardkit/reading", "shardkit/exporting", "shardkit/dataset",
+        ".", "shardkit/conversion", "train", "shardkit", "shardkit/reading", "shardkit/exporting", "shardkit/dataset",
         "shardkit/forecast", "shardkit/storage", "shardkit/doctor", "beam_pipelines", "tests/benchmarks",
     )
 }  # fmt: skip
@@ -120,6 +121,11 @@ def test_every_command_of_shardkit_is_described_and_typed():
     for name in COMMANDS:
         assert f"`{name}`" in table
         assert f"shardkit {name} " in typed
+
+
+def test_every_public_name_is_on_one_page():
+    for name in shardkit.__all__:
+        assert f"`shardkit.{name}" in GUIDES["shardkit"]
 
 
 def test_it_is_read_in_ten_minutes():
