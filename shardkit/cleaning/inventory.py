@@ -49,7 +49,11 @@ def find_broken(root: str) -> list[BrokenVersion]:
     for number in find_versions(root):
         try:
             _ = open_dataset(root, number).shards
-        except DamageError as error:
+        except (DamageError, UsageError) as error:
+            if _is_dropped(root, number):
+                continue
+            if isinstance(error, UsageError):
+                raise
             broken.append(BrokenVersion(number, f"{error.where}: {error.what}"))
     return broken
 
@@ -70,7 +74,8 @@ def take_inventory(root: str, work_root: str, exchange_root: str | None = None) 
     # Files before manifests, so that the manifests name each listed file that was committed in between.
     files = _list_files(root)
     known = {file.path: file for file in files}
-    versions = tuple(load_version(root, number, known.get(manifest_path(number))) for number in find_versions(root))
+    found = (load_version(root, number, known.get(manifest_path(number))) for number in find_versions(root))
+    versions = tuple(version for version in found if version is not None)
     work = tuple(_work_folders(root, work_root))
     rows = tuple(found_files(work_root, ROWS_FOLDER))
     live = {folder.fingerprint for folder in work if folder.is_live}
@@ -109,8 +114,13 @@ def find_versions(root: str) -> list[int]:
     return versions
 
 
-def load_version(root: str, number: int, file: Found | None) -> Version:
-    """Returns a version and everything that it names.
+def _is_dropped(root: str, number: int) -> bool:
+    """Whether the manifest of a version that was there is gone."""
+    return number not in list_versions(root, number)
+
+
+def load_version(root: str, number: int, file: Found | None) -> Version | None:
+    """Returns a version and everything that it names, None if another cleaning has dropped it meanwhile.
 
     Raises:
         UnsafeError: If its manifest or shard table cannot be read.
@@ -118,11 +128,12 @@ def load_version(root: str, number: int, file: Found | None) -> Version:
     try:
         dataset = open_dataset(root, number)
         names = frozenset(_names_of(dataset))
-    except DamageError as error:
-        step = f"Make that version whole again, or give it up: {give_up_command(root)}"
-        raise _unsafe(root, manifest_path(number), error.what, step) from error
-    except (UsageError, UnsafeError) as error:
+    except (DamageError, UsageError, UnsafeError) as error:
+        if _is_dropped(root, number):
+            return None
         step = error.next_step or "Move its manifest away if the version is given up"
+        if isinstance(error, DamageError):
+            step = f"Make that version whole again, or give it up: {give_up_command(root)}"
         raise _unsafe(root, manifest_path(number), error.what, step) from error
     return Version(
         version=number,

@@ -25,18 +25,19 @@ class Mark:
     def __init__(self, root: str) -> None:
         self._root = root
         self.now = 0.0
-        self._path: str | None = None
-        self.renew()
+        self._paths: list[str] = []
 
     def renew(self) -> None:
         """Puts a mark that counts from now on, and removes the one before."""
-        before = self._path
+        path = storage.join(self._root, MANIFESTS_DIR, new_mark_name())
         self._put_at = time.monotonic()
-        self._path = storage.join(self._root, MANIFESTS_DIR, new_mark_name())
-        storage.commit_exclusive(self._path, msgspec.json.encode(this_process()))
-        if before is not None:
+        # One that fails to be put may be there nevertheless.
+        self._paths.append(path)
+        storage.commit_exclusive(path, msgspec.json.encode(this_process()))
+        for before in self._paths[:-1]:
             storage.delete_file(before)
-        found = (f for f in storage.list_files(storage.join(self._root, MANIFESTS_DIR)) if f.path == self._path)
+        self._paths = [path]
+        found = (f for f in storage.list_files(storage.join(self._root, MANIFESTS_DIR)) if f.path == path)
         self.now = next((f.modified_at for f in found if f.modified_at is not None), time.time())
 
     @property
@@ -46,8 +47,8 @@ class Mark:
 
     def end(self) -> None:
         """Removes the mark, and the folder if nothing else is in it."""
-        if self._path is not None:
-            storage.delete_file(self._path)
+        for path in self._paths:
+            storage.delete_file(path)
         if storage.is_local(self._root):
             with suppress(OSError):
                 storage.local_path(storage.join(self._root, MANIFESTS_DIR)).rmdir()
@@ -68,6 +69,7 @@ def marked(root: str) -> Iterator[Mark | None]:
         return
     mark = Mark(root)
     try:
+        mark.renew()
         yield mark
     finally:
         mark.end()

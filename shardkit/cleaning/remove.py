@@ -205,8 +205,8 @@ class _Remover:
 
     def _has_changed(self, group: Group) -> bool:
         for number in find_versions(self._root):
-            if number not in self._known:
-                names = load_version(self._root, number, None).names | {manifest_path(number)}
+            if number not in self._known and (version := load_version(self._root, number, None)) is not None:
+                names = version.names | {manifest_path(number)}
                 self._names |= names
                 self._ever_named |= names
                 self._known.add(number)

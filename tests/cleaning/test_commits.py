@@ -7,16 +7,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shardkit.cleaning import inventory as inventory_module
 from shardkit.cleaning.decide import LIVE, TABLES, plan_cleaning
 from shardkit.cleaning.inventory import take_inventory
-from shardkit.cleaning.mark import Mark, marked
+from shardkit.cleaning.mark import marked
 from shardkit.cleaning.remove import remove
 from shardkit.dataset import commit as commit_module
 from shardkit.dataset.commit import commit_version
-from shardkit.dataset.manifest import decode_manifest
+from shardkit.dataset.manifest import decode_manifest, manifest_path
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.errors import ConflictError, StorageError
 from shardkit.runtime.owner import Owner, this_process
+from shardkit.storage import files as storage
 from tests.support.histories import FINGERPRINTS, NUM_SHARDS, Place, describe, shard_path
 
 NEEDED = {shard_path(FINGERPRINTS[0], index): 5 for index in range(NUM_SHARDS)}
@@ -176,9 +178,43 @@ def test_a_mark_is_renewed_under_another_name_and_leaves_nothing(place):
 
 def test_a_mark_counts_its_age_by_the_clock_of_the_store(place, monkeypatch):
     monkeypatch.setattr("shardkit.cleaning.mark.time.time", lambda: 0.0)
-    mark = Mark(str(place.root))
-    assert mark.now == pytest.approx((place.root / shard_path(FINGERPRINTS[0], 0)).stat().st_mtime, abs=60)
-    mark.end()
+    with marked(str(place.root)) as mark:
+        assert mark.now == pytest.approx((place.root / shard_path(FINGERPRINTS[0], 0)).stat().st_mtime, abs=60)
+
+
+@pytest.mark.parametrize("num_renewals", [0, 1])
+def test_a_mark_that_is_there_although_it_failed_to_be_put_is_removed(place, monkeypatch, num_renewals):
+    """As where the folder cannot be synced after the link. Writers would wait for it for a quarter of an hour."""
+    put = storage.commit_exclusive
+    marks = []
+
+    def fail_behind(path, content):
+        put(path, content)
+        marks.append(path)
+        if len(marks) > num_renewals:
+            raise StorageError("writing failed", where=path)
+
+    monkeypatch.setattr(storage, "commit_exclusive", fail_behind)
+    with pytest.raises(StorageError, match="writing failed"), marked(str(place.root)) as mark:
+        mark.renew()
+    assert len(marks) == num_renewals + 1
+    assert not (place.root / "manifests").exists()
+
+
+def test_a_version_that_another_cleaning_drops_meanwhile_is_no_longer_there(place, monkeypatch):
+    commit(place)
+    place.write_shards(FINGERPRINTS[1])
+    place.commit(FINGERPRINTS[1])
+    find = inventory_module.find_versions
+
+    def find_and_drop(root):
+        found = find(root)
+        (place.root / manifest_path(1)).unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(inventory_module, "find_versions", find_and_drop)
+    assert [version.version for version in take_inventory(str(place.root), str(place.root / "work")).versions] == [2]
+    assert list_versions(place.root) == [2]
 
 
 def test_a_table_that_a_dropped_version_named_keeps_nothing(place):

@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from shardkit.cleaning import inventory
 from shardkit.cleaning.mark import Mark
 from shardkit.cleaning.remove import remove_broken
 from shardkit.cli import main
 from shardkit.dataset.commit import is_mark
+from shardkit.dataset.manifest import manifest_path
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.errors import ConflictError
 from shardkit.storage.files import delete_file
@@ -66,6 +68,19 @@ def test_no_version_that_was_made_meanwhile_is_dropped(place):
     assert [found.version for found in remove_broken(str(place.root), delete=delete)] == [2]
     assert len(beside) == 1
     assert list(place.left()) == [path for path in place.left() if ".cleaning-" not in path]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_version_that_another_dropping_removes_meanwhile_is_not_broken(place, monkeypatch, number):
+    find = inventory.find_versions
+
+    def find_and_drop(root):
+        found = find(root)
+        (place.root / manifest_path(number)).unlink()
+        return found
+
+    monkeypatch.setattr(inventory, "find_versions", find_and_drop)
+    assert remove_broken(str(place.root)) == []
 
 
 def test_a_look_that_took_too_long_drops_nothing(place, monkeypatch):
