@@ -164,6 +164,23 @@ def commits_near(files: Iterable[Found], named: Set[str], now: float) -> bool:
     return any(counts(file.modified_at, now) for file in unnamed)
 
 
+def has_changed(group: Group, before: Mapping[str, Found], now: Iterable[Found], names: Set[str]) -> bool:
+    """Whether a group has to stay, as files came or changed that it holds, or that lie in its folder of data.
+
+    Args:
+        group: Of shard tables, or of the data of one conversion.
+        before: What lay there when it was decided that the group goes, by path.
+        now: What lies in its folder.
+        names: What versions take by now.
+    """
+    if group.folder == MANIFESTS_DIR:
+        # A manifest that names the table may have come since, or is about to: a conversion that waited for a
+        # cleaning puts its table again, under the same name.
+        found = {file.path: file for file in now}
+        return any(file.path in names or found.get(file.path, file) != file for file in group.files)
+    return any(before.get(file.path) != file for file in now if file.path not in names)
+
+
 def names_after(inventory: Inventory, dropped: Iterable[int]) -> frozenset[str]:
     """Returns everything that the versions take which stay, and the files of others that any version takes."""
     gone = set(dropped)

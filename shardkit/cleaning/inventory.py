@@ -50,12 +50,20 @@ def find_broken(root: str) -> list[BrokenVersion]:
         try:
             _ = open_dataset(root, number).shards
         except (DamageError, UsageError) as error:
-            if _is_dropped(root, number):
-                continue
-            if isinstance(error, UsageError):
-                raise
-            broken.append(BrokenVersion(number, f"{error.where}: {error.what}"))
+            if (found := as_broken(number, error, is_there=not _is_dropped(root, number))) is not None:
+                broken.append(found)
     return broken
+
+
+def as_broken(number: int, error: DamageError | UsageError, *, is_there: bool) -> BrokenVersion | None:
+    """Returns a version that could not be opened; None if another command has removed its manifest meanwhile. Pure.
+
+    Raises:
+        UsageError: That is why it could not be opened, if it is there and not damaged.
+    """
+    if is_there and isinstance(error, UsageError):
+        raise error
+    return BrokenVersion(number, f"{error.where}: {error.what}") if is_there else None
 
 
 def take_inventory(root: str, work_root: str, exchange_root: str | None = None) -> Inventory:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from shardkit.dataset.commit import SIGN_S, new_mark_name
+from shardkit.dataset.commit import is_late, new_mark_name
 from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR
 from shardkit.runtime.owner import this_process
 from shardkit.storage import files as storage
@@ -43,7 +43,7 @@ class Mark:
     @property
     def is_old(self) -> bool:
         """Whether it will soon count no more."""
-        return time.monotonic() - self._put_at > SIGN_S / 3
+        return is_late(self._put_at, time.monotonic())
 
     def end(self) -> None:
         """Removes the mark, and the folder if nothing else is in it."""

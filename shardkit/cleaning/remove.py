@@ -26,6 +26,7 @@ from shardkit.cleaning.decide import (
     Inventory,
     Upload,
     commits_near,
+    has_changed,
     names_after,
 )
 from shardkit.cleaning.inventory import (
@@ -212,16 +213,10 @@ class _Remover:
                 self._known.add(number)
         beside = list_folder(self._root, MANIFESTS_DIR)
         if group.folder == MANIFESTS_DIR:
-            # A manifest that names the table may have come since, or is about to: a conversion that waited for a
-            # cleaning puts its table again, under the same name.
-            now = {file.path: file for file in beside}
-            changed = any(file.path in self._names or now.get(file.path, file) != file for file in group.files)
-            return changed or is_any_held(self._work_root)
+            return has_changed(group, self._files, beside, self._names) or is_any_held(self._work_root)
         if self._mark is not None and commits_near(beside, self._ever_named, self._mark.now):
             return True
-        now = {file.path: file for file in list_folder(self._root, group.folder)}
-        others = [file for path, file in now.items() if path not in self._names]
-        return any(self._files.get(file.path) != file for file in others)
+        return has_changed(group, self._files, list_folder(self._root, group.folder), self._names)
 
     def _remove_work(self, group: Group) -> None:
         assert group.fingerprint is not None

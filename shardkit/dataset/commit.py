@@ -63,11 +63,11 @@ def commit_version(
         _wait_for_end(root, marks)
     before_manifest()
     _check_present(root, table_path, table, needed)
-    if (seconds := time.monotonic() - put_at) > COMMIT_S:
+    if is_late(put_at, now := time.monotonic()):
         raise StorageError(
             "the commit took too long",
             where=storage.redact(root),
-            why=f"the shard table is {seconds:.0f} s old, and a cleaning may remove it after {SIGN_S:.0f} s",
+            why=f"the shard table is {now - put_at:.0f} s old, and a cleaning may remove it after {SIGN_S:.0f} s",
             state="Nothing was committed",
             next_step="Run the same command again",
         )
@@ -92,6 +92,16 @@ def new_mark_name() -> str:
 def counts(sign_at: float | None, now: float | None) -> bool:
     """Whether a sign that was put then still counts, by the same clock. It does where the store tells no times."""
     return sign_at is None or now is None or sign_at > now - SIGN_S
+
+
+def is_late(put_at: float, now: float) -> bool:
+    """Whether nothing is done any more behind a sign of this process, as others may soon count it no more. Pure."""
+    return now - put_at > COMMIT_S
+
+
+def lacking(needed: Mapping[str, int], found: Mapping[str, int]) -> list[str]:
+    """Returns which of the needed files are not found with their sizes, by path. Pure."""
+    return [path for path, num_bytes in sorted(needed.items()) if found.get(path) != num_bytes]
 
 
 def marks_that_count(times: Mapping[str, float | None], table_name: str) -> set[str]:
@@ -137,17 +147,17 @@ def _check_present(root: str, table_path: str, table: bytes, needed: Mapping[str
     Raises:
         ConflictError: If something of it is not there any more, or is another.
     """
-    gone = None if _holds(storage.join(root, table_path), table) else table_path
-    for folder in sorted({path.rpartition("/")[0] for path in needed}):
-        found = {f.path: f.num_bytes for f in storage.list_files(storage.join(root, folder))}
-        own = {storage.join(root, path): path for path in sorted(needed) if path.startswith(f"{folder}/")}
-        lacking = (path for url, path in own.items() if found.get(url) != needed[path])
-        # A listing alone ends nothing.
-        gone = gone or next((path for path in lacking if not _has_size(storage.join(root, path), needed[path])), None)
+    table_url = storage.join(root, table_path)
+    own = {storage.join(root, path): num_bytes for path, num_bytes in needed.items()}
+    folders = sorted({url.rpartition("/")[0] for url in own})
+    found = {f.path: f.num_bytes for folder in folders for f in storage.list_files(folder)}
+    # A listing alone ends nothing.
+    unlisted = (url for url in lacking(own, found) if not _has_size(url, own[url]))
+    gone = next(unlisted, None) if _holds(table_url, table) else table_url
     if gone is not None:
         raise ConflictError(
             "a file of this version is not there any more",
-            where=storage.redact(storage.join(root, gone)),
+            where=storage.redact(gone),
             why="another command removed or replaced it",
             state="Nothing was committed; earlier versions are untouched",
             next_step="Run the same command again: it makes what is missing",

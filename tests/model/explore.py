@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from shardkit.dataset import commit
+
 Request = tuple[Any, ...]
 Actor = Callable[[], Generator[Request, Any, str]]
 JUMP_S = 1000.0
@@ -62,7 +64,7 @@ class Store:
             # The look at the own clock and the request behind it are one step: no process is held up for ten minutes
             # between them, of which fifteen are a sign's.
             put_at, behind = rest
-            return self.answer(behind) if self.now + skew == put_at else "late"
+            return "late" if commit.is_late(put_at, self.now + skew) else self.answer(behind)
         raise AssertionError(request)
 
     def may_answer(self, request: Request) -> bool:

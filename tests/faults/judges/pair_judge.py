@@ -54,7 +54,9 @@ def judge_reruns(world: World, place: Place, folder: Path, pair: Pair, ran: Sequ
     for one in sorted(ran, key=lambda one: one.side.kind == "convert"):
         if one.ended.code == 0:
             continue
-        ended = world.start(one.side.arguments, world.plan_of_bug(folder)).end()
+        # A training that has begun goes on when it is told so.
+        goes_on = ("--resume",) if one.side.kind == "train" and (folder / "run").exists() else ()
+        ended = world.start((*one.side.arguments, *goes_on), world.plan_of_bug(folder)).end()
         again, is_empty = Ran(one.side, ended), not version_numbers(place.names())
         if ended.code == CONFLICT and _is_done(place, one.side):
             continue

@@ -55,7 +55,7 @@ def no_rebase() -> None:
     """Of two appends at once, one is refused."""
     from shardkit.conversion.commit import rebase
 
-    replace_in(rebase, "_why_not", lambda plan, base, newest: "there is a newer version")
+    replace_in(rebase, "_why_no_rebase", lambda append, newest, load: "there is a newer version")
 
 
 @planted
