@@ -26,7 +26,7 @@ from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile
 from shardkit.sources.options import SourceOptions
 from shardkit.storage import files as storage
-from shardkit.transforms.options import without_places
+from shardkit.transforms.options import without_places, without_secrets
 from shardkit.transforms.pipeline import TransformPlan
 
 WORK_DIR = "work"
@@ -185,6 +185,17 @@ def _blank_limits(part: str) -> dict[str, Any]:
     limits = [f for f in fields_of("limit") if f.part == part]
     is_default = {f.name: f.default is None or f.name not in _ALWAYS_HELD for f in limits}
     return {f.name: f.default if is_default[f.name] else type(f.default)() for f in limits}
+
+
+def redacted(recipe: Recipe) -> Recipe:
+    """Returns a recipe without the secrets of its paths."""
+    labels = None if recipe.source.labels is None else storage.redact(recipe.source.labels)
+    return msgspec.structs.replace(
+        recipe,
+        source=msgspec.structs.replace(recipe.source, labels=labels),
+        splits=tuple(msgspec.structs.replace(share, files=storage.redact(share.files)) for share in recipe.splits),
+        transforms=without_secrets(recipe.transforms),
+    )
 
 
 def stored_recipe(recipe: Recipe) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardkit.errors import UsageError
+from shardkit.storage.locations import redact
 
 
 class LocalFile(NamedTuple):
@@ -51,7 +52,7 @@ def list_local_files(pattern: str) -> LocalFiles:
         target = Path(pattern).expanduser()
     except RuntimeError as error:
         raise UsageError(
-            f"the input {pattern!r} is refused",
+            f"the input {redact(pattern)!r} is refused",
             why="there is no such home folder",
             next_step="Write the path out instead of ~",
         ) from error
@@ -61,7 +62,7 @@ def list_local_files(pattern: str) -> LocalFiles:
     # Brackets in the name of the current folder are no pattern.
     matches = list(_matches(str(Path.cwd()), str(target), circles))
     if not matches:
-        raise UsageError(f"no file matches {pattern!r}", next_step="Check the pattern, and quote it")
+        raise UsageError(f"no file matches {redact(pattern)!r}", next_step="Check the pattern, and quote it")
     # `**` matches a folder and the folders in it.
     files = {file for match in matches for file in _files_of(str(Path(match)), circles)}
     return LocalFiles(sorted(files), list(dict.fromkeys(circles)))

@@ -22,7 +22,7 @@ HUB_PATH = re.compile(
 _PINNED = re.compile(r"(hf://datasets/[^/@]+/[^/@]+)@[0-9a-f]{40}(?=/|$)")
 # Secret parameters of requests that clients show without their host.
 _SECRET_PARAMETER = re.compile(
-    r"([?&][\w-]*(?:token|signature|sig|secret|password|credential|key)[\w-]*=)[^\s&'\")]+", re.IGNORECASE
+    r"([?&][\w-]*(?:token|signature|sig|secret|password|credential|key)[\w-]*=)(?!\*\*\*)[^\s&'\")]+", re.IGNORECASE
 )
 # Datasets are read from web servers; raw inputs, whose names may come from others, are not, and nothing is written.
 _READ_ONLY_PROTOCOLS = frozenset({"http", "https"})
@@ -62,7 +62,7 @@ def local_path(path: str) -> Path:
         return Path(without_scheme(path)).expanduser().absolute()
     except RuntimeError as error:
         raise UsageError(
-            f"the location {path!r} is refused",
+            f"the location {redact(path)!r} is refused",
             why="there is no such home folder",
             next_step="Write the path out instead of ~",
         ) from error
@@ -163,6 +163,6 @@ def redact(text: str) -> str:
     In the URLs of stores a question mark is a letter of a name or of a glob, unless what follows is a query.
     """
     text = re.sub(r"(://)[^/\s]*@", r"\1***@", text)
-    text = re.sub(r"(https?://[^\s?]+)\?\S+", r"\1?***", text, flags=re.IGNORECASE)
+    text = re.sub(r"(https?://[^\s?]+)\?(?!\*\*\*)\S+", r"\1?***", text, flags=re.IGNORECASE)
     text = re.sub(r"(://[^\s?]+(?:\?[^\s?]*)*?)\?[\w.~%-]+=\S+", r"\1?***", text)
     return _SECRET_PARAMETER.sub(r"\1***", text)

@@ -17,6 +17,7 @@ import msgspec
 
 from shardkit.errors import UsageError
 from shardkit.options import Columns, Named, Option, Pair
+from shardkit.storage.locations import redact
 
 ROWS = "Rows and columns"
 ALL_COLUMNS = "*"
@@ -131,8 +132,19 @@ def split_reference(reference: str) -> tuple[str, str]:
     """
     path, colon, function = reference.rpartition(":")
     if not colon or not path or not function.isidentifier():
-        raise UsageError(f"--map {reference} names no function", next_step="Write it like --map my_rows.py:clean")
+        what = f"--map {redact(reference)} names no function"
+        raise UsageError(what, next_step="Write it like --map my_rows.py:clean")
     return path, function
+
+
+def without_secrets(options: TransformOptions) -> TransformOptions:
+    """Returns the options with paths as they may be stored and shown."""
+    map_path = options.map_path
+    if map_path is not None:
+        path, function = split_reference(map_path)
+        map_path = f"{redact(path)}:{function}"
+    tokenize = tuple((column, redact(path), sha256) for column, path, sha256 in options.tokenize)
+    return msgspec.structs.replace(options, map_path=map_path, tokenize=tokenize)
 
 
 def without_places(options: TransformOptions) -> TransformOptions:

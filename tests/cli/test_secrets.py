@@ -1,5 +1,6 @@
 """A secret that a user gives is neither shown, nor stored, nor on the command line of a process that is started."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,10 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shardkit.cli import main
+from shardkit.dataset.open import open_dataset
 from tests.support.stores.servers import BUCKET, KINDS, serve
 
 pytestmark = pytest.mark.full
 CANARY = "canary-7f3a91"
+# See proc_pid_stat(5) and linux/sched.h.
+PF_FORKNOEXEC = 0x40
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +49,65 @@ class Watched:
         while not self._is_over.wait(0.02):
             try:
                 children = psutil.Process(self._process.pid).children(recursive=True)
-                # One that was forked shows the words of its parent until it begins a program.
-                own = self._process.cmdline()
-                self.lines |= {" ".join(line) for child in children if (line := child.cmdline()) != own}
             except psutil.Error:
                 continue
+            for child in children:
+                with contextlib.suppress(psutil.Error, FileNotFoundError, ProcessLookupError):
+                    if has_begun_a_program(child.pid):
+                        self.lines.add(" ".join(child.cmdline()))
+
+
+def has_begun_a_program(pid):
+    """Whether a process is not one that was forked only: such a one shows the words that its parent was given."""
+    flags = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6]
+    return not int(flags) & PF_FORKNOEXEC
+
+
+PATH = f"there?token={CANARY}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["convert", "a.csv", "out", "--map", f"f.py:f?token={CANARY}"], "--map f.py:f?token=*** names no function"),
+        (["convert", "a.csv", "out", "--map", f"{PATH}:f"], "there?token=***: no such file"),
+        (["convert", "a.csv", "out", "--tokenize", f"x={PATH}"], "there?token=***: no such file"),
+        (["convert", "a.csv", "out", "--schema", PATH], "there?token=***: no such file"),
+        (["convert", "a.csv", "out", "--labels", PATH], "no file matches"),
+        (["convert", "a.csv", "out", "--recipe", PATH], "there?token=***"),
+        (["convert", "a.csv", "out", "--split", f"train={PATH}"], "train=there?token=*** names no file"),
+        (["convert", PATH, "out"], "no file matches 'there?token=***'"),
+        (["plan", PATH], "no file matches 'there?token=***'"),
+        (["inspect", PATH], "there?token=***"),
+        (["verify", PATH], "there?token=***"),
+        (["clean", PATH], "there?token=***"),
+        (["index", PATH], "there?token=***"),
+        (["export", PATH, "to"], "there?token=***"),
+    ],
+)
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_no_message_shows_the_query_of_a_path(tmp_path, monkeypatch, capsys, arguments, said, debug):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHARDKIT_DEBUG", debug)
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    assert main(arguments) == 2
+    shown = "".join(capsys.readouterr())
+    assert said.lower() in shown.lower()
+    assert CANARY not in shown
+
+
+def test_no_manifest_and_no_result_shows_the_query_of_a_path(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    destination = f"set?token={CANARY}"
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / PATH).write_text("def f(row):\n    return row\n")
+    for more in ((), ("--append",), ("--overwrite", "--tfds", "--compression", "none")):
+        assert main(["convert", "a.csv", destination, "--map", f"{PATH}:f", *more]) == 0
+    assert CANARY not in "".join(capsys.readouterr())
+    for path in files_below(tmp_path / destination):
+        assert CANARY.encode() not in path.read_bytes(), path
+    recipe = open_dataset(tmp_path / destination).manifest.recipe
+    assert recipe["transforms"]["map_path"] == f"{tmp_path}/there?token=***:f"
 
 
 def files_below(folder):

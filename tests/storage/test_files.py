@@ -306,6 +306,9 @@ def test_a_location_that_is_no_whole_url_is_not_repeated():
         ("s3://b/day?[0-9].csv or az://c/y=?/day?1", "s3://b/day?[0-9].csv or az://c/y=?/day?1"),
         ("az://c/day?1.csv?sig=abc", "az://c/day?1.csv?***"),
         ("https://host/x?abc", "https://host/x?***"),
+        ("'https://host/x?***': no answer", "'https://host/x?***': no answer"),
+        ("f.py?token=***: nothing", "f.py?token=***: nothing"),
+        ("f.py:f?token=abc", "f.py:f?token=***"),
         ("with url: /tokeninfo?access_token=ya29.x%2Fy (Caused", "with url: /tokeninfo?access_token=*** (Caused"),
     ],
 )

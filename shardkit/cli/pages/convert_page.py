@@ -66,7 +66,7 @@ def show_features(console: Console, plan: Plan) -> None:
 
 def show_note(console: Console, note: str) -> None:
     """Prints a note for the user."""
-    print_prose(console, Text.assemble(("note: ", "yellow"), visible(note)))
+    print_prose(console, Text.assemble(("note: ", "yellow"), visible(storage.redact(note))))
 
 
 def show_dry_run(console: Console, prepared: Prepared) -> None:
@@ -102,6 +102,7 @@ def show_result(
     console: Console, dataset: Dataset, destination: str, *, seconds: float, num_kept_bytes: int, peak_bytes: int | None
 ) -> None:
     """Prints the result."""
+    destination = storage.redact(destination)
     print_splits(console, dataset, dataset.manifest.splits)
     accounting = dataset.manifest.accounting
     num_bytes = sum(i.num_bytes for i in own_inputs(dataset.manifest))

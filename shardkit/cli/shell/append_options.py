@@ -56,14 +56,15 @@ def tidy_after_append(options: ConvertRequest) -> None:
 def show_nothing_new(console: Console, nothing: NothingNew, destination: str) -> None:
     """Prints that a dataset has all inputs already."""
     from shardkit.messages import visible
+    from shardkit.storage import files as storage
     from shardkit.units import format_count
 
     number = nothing.num_known
     files = "the only file is" if number == 1 else f"all {format_count(number)} files are"
-    text = f"Nothing to append: {files} in version {nothing.base.version} of {destination} already"
+    text = f"Nothing to append: {files} in version {nothing.base.version} of {storage.redact(destination)} already"
     console.print(visible(text), soft_wrap=True, markup=False)
     for note in nothing.notes:
-        console.print(visible(f"note: {note}"), soft_wrap=True, markup=False)
+        console.print(visible(f"note: {storage.redact(note)}"), soft_wrap=True, markup=False)
 
 
 def _is_typed(ctx: click.Context, name: str) -> bool:

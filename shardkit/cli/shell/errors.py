@@ -98,7 +98,7 @@ def show(explanation: Explanation, error: BaseException) -> None:
     from shardkit.storage.locations import redact
     from shardkit.storage.options import hide_secrets
 
-    first, *others = map(hide_secrets, explanation.lines)
+    first, *others = (redact(hide_secrets(line)) for line in explanation.lines)
     label = f"{explanation.label}:"
     headline = _wrapped(f"{label} {first}").replace(label, click.style(label, fg="red", bold=True), 1)
     for line in (headline, *(_wrapped(f"  {line}") for line in others)):
@@ -125,7 +125,10 @@ def reader_left(error: BaseException) -> bool:
 
 
 def _explain_shardkit_error(error: ShardkitError) -> Explanation:
-    head = ShardkitError(error.what, where=error.where, why=error.why)
+    from shardkit.storage.locations import redact
+
+    where = None if error.where is None else redact(error.where)
+    head = ShardkitError(error.what, where=where, why=error.why)
     others = map(_sentence, (s for s in (error.state, error.next_step) if s))
     lines = (_sentence(str(head)), *map(visible, error.table), *others)
     return Explanation(error.exit_code, f"error[{error.code}]", lines)

@@ -15,7 +15,7 @@ from shardkit.conversion.exchange import has_mark, set_mark
 from shardkit.conversion.extract.extract import statistics_parts
 from shardkit.conversion.extracted import Extracted
 from shardkit.conversion.layout_math import Layout, SplitLayout
-from shardkit.conversion.plan import BaseVersion, Plan, stored_recipe, write_whole
+from shardkit.conversion.plan import BaseVersion, Plan, redacted, stored_recipe, write_whole
 from shardkit.conversion.rows.attempts import COMMITTING_FILE
 from shardkit.conversion.shards.tfds import tfds_documents
 from shardkit.dataset.append_info import extensions_of
@@ -63,7 +63,7 @@ def commit_dataset(
         shards=ordered,
         accounting=account(plan, extracted, sum(s.num_examples for s in splits)),
         created=plan.created,
-        recipe=stored_recipe(plan.recipe),
+        recipe=stored_recipe(redacted(plan.recipe)),
         packed_statistics=packed_statistics,
     )
     needed = documents | {f.path: f.num_bytes for f in made.accounting.rejected_files}
@@ -234,7 +234,7 @@ def _put_tfds_documents(plan: Plan, shards: Sequence[ShardInfo]) -> dict[str, in
 
 
 def _dataset_name(plan: Plan) -> str:
-    return plan.destination.rstrip("/").rsplit("/", 1)[-1]
+    return storage.redact(plan.destination).rstrip("/").rsplit("/", 1)[-1]
 
 
 def _refuse_if_stopped(plan: Plan) -> None:
