@@ -85,7 +85,9 @@ def _begin_opening(operations: Operations, path: str) -> None:
     if kind in _ERRORS:
         raise OSError(_ERRORS[kind], os.strerror(_ERRORS[kind]), path)
     if kind == "kill-after":
-        _real_os_open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+        # A file without a name is opened by its folder, and is gone with the process.
+        if not os.path.isdir(path):
+            _real_os_open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         kill_all()
 
 
