@@ -87,7 +87,7 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
         super().__init__()
         self._split = split
         self._global_batch_size = global_batch_size
-        self._rank, self._world_size = _place(rank, world_size)
+        self._rank, self._world_size = place_of_process(rank, world_size)
         # Shared, so that workers which outlive an epoch (`persistent_workers`) see what `set_epoch` names.
         self._epoch = torch.tensor(epoch).share_memory_()
         self._pin_memory = pin_memory
@@ -227,7 +227,12 @@ def _row(value: Value, index: int) -> Value:
     return value[index]
 
 
-def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+def place_of_process(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
+    """Returns the rank of this process and how many there are: as given, of `torch.distributed`, or of torchrun.
+
+    Raises:
+        UsageError: If only one is given.
+    """
     if (rank is None) != (world_size is None):
         raise UsageError(
             "rank and world_size belong together",
