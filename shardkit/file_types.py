@@ -66,6 +66,7 @@ _FOREIGN = (
 _FOREIGN_TEXTS = {
     ".arff": "ARFF text",
     **dict.fromkeys((".xml", ".xsd"), "XML text"),
+    **dict.fromkeys((".sgm", ".sgml"), "SGML text"),
     **dict.fromkeys((".html", ".htm", ".xhtml"), "HTML text"),
     **dict.fromkeys((".yaml", ".yml"), "YAML text"),
     ".sql": "SQL text",

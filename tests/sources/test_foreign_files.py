@@ -126,6 +126,7 @@ NAMED = {
     "a.html": (b"<html>\n<table>\n</table>\n</html>\n", "HTML text", "read_html"),
     "a.yaml": (b"- a: 1\n  b: 2\n", "YAML text", "safe_load"),
     "a.sql": (b"INSERT INTO t VALUES (1);\n" * 3, "SQL text", "sqlite3 a.sql.sqlite"),
+    "a.sgm": (b'<srcset>\n<seg id="1">A</seg>\n', "SGML text", "--format text"),
     "a.xml.gz": (gzip.compress(b"<a>\n</a>\n"), "XML text", "--format text"),
     "a.jpg": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "a pointer of Git LFS", "git lfs"),
     "a.RData": (gzip.compress(b"RDX3\nX\n\0\0\0\3" + bytes(40)), "a workspace of R", "Parquet first"),
