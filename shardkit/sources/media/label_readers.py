@@ -21,7 +21,7 @@ from shardkit.messages import shown
 from shardkit.sources.base import RawFile, RowBatch, Source, SourceOptions, place, settle
 from shardkit.sources.columnar.parquet import ParquetSource
 from shardkit.sources.csv.source import CsvSource
-from shardkit.sources.files.streams import open_stream, read_exactly, read_head
+from shardkit.sources.files.streams import read_head
 from shardkit.sources.json.array_source import JsonArraySource
 from shardkit.sources.json.lines_source import JsonLinesSource
 from shardkit.sources.listing import list_inputs
@@ -29,16 +29,13 @@ from shardkit.sources.media.box_tables import OBJECTS, boxes_of, with_objects
 from shardkit.sources.media.coco import is_coco, read_coco
 from shardkit.sources.media.label_tables import FILE_KEYS, LabelColumns, LabelTable, choose_key, is_name_of_file
 from shardkit.sources.media.layouts import Layout
-from shardkit.sources.media.sidecars import decoded, read_texts, read_transcripts
+from shardkit.sources.media.sidecars import read_texts, read_transcripts
 from shardkit.sources.media.voc import VocLabels, voc_files
+from shardkit.sources.media.word_lines import check_no_sentences, lines_of_transcripts, rows_of_words, text_of
 from shardkit.sources.media.yolo import read_yolo
-from shardkit.sources.text.table_signs import even_delimiter
-from shardkit.units import MiB, format_size
 
 _LJSPEECH = ("id", "transcript", "normalized_transcript")
 _HEAD_BYTES = 65536
-_MAX_BYTES = 256 * MiB
-_MAX_TITLES = 8
 _LISTED = 3
 # As Flickr8k counts the captions of an image, behind an extension.
 _NUMBER_OF_FILE = re.compile(r"(\.[A-Za-z0-9]{1,5})#[0-9]+$")
@@ -87,22 +84,12 @@ def read_labels(layout: Layout | None, found: tuple[RawFile, ...], labelled: Lab
         return _read_copy(JsonLinesSource(), file, "labels.jsonl", lines, plain)
     source = _source_of(head, file)
     if source.format == "csv" and (rows := rows_of_words(file, head)) is not None:
+        check_no_sentences(file, rows)
         text = "".join("\t".join(row) + "\n" for row in rows)
         return _read_copy(source, file, "labels.tsv", text, plain.with_options(delimiter="\t", quote="none"))
-    if source.format != "jsonl" and (spoken := _lines_of_transcripts(file, head, labelled.files)) is not None:
+    if source.format != "jsonl" and (spoken := lines_of_transcripts(file, head, labelled.files)) is not None:
         return _read_copy(CsvSource(), file, "labels.tsv", spoken, plain.with_options(delimiter="\t", quote="none"))
     return _read_table(source, found, plain)
-
-
-def _lines_of_transcripts(file: RawFile, head: bytes, files: Sequence[str]) -> str | None:
-    """Returns a table of lines of a name and other numbers of words, as of AISHELL; None if a file holds none."""
-    lines = [line.split() for line in head[: head.rfind(b"\n") + 1].decode("utf-8", "replace").splitlines()]
-    lines = [line for line in lines if line]
-    are_words = len({len(line) for line in lines}) > 1 and even_delimiter(head) is None and b"," not in head
-    if not are_words or not all(is_name_of_file(files, line[0]) for line in lines[:_LISTED]):
-        return None
-    rows = [line.split(maxsplit=1) for line in _text(file).splitlines() if line.strip()]
-    return "file\ttranscript\n" + "".join(f"{row[0]}\t{' '.join(row[1:]).strip()}\n" for row in rows)
 
 
 def _read_copy(source: Source, file: RawFile, name: str, text: str, labelled: Labelled) -> LabelTable:
@@ -119,7 +106,7 @@ def _lines_of_object(file: RawFile, head: bytes, files: Sequence[str]) -> str | 
     if first is None or not is_name_of_file(files, first[1].decode("utf-8", "replace")):
         return None
     try:
-        by_name = msgspec.json.decode(_text(file), type=dict[str, Any])
+        by_name = msgspec.json.decode(text_of(file), type=dict[str, Any])
     except msgspec.DecodeError:
         # Several objects, as in JSON Lines, or damage, which the reader of JSON names.
         return None
@@ -345,36 +332,3 @@ def _grouped(
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
-
-
-def rows_of_words(file: RawFile, head: bytes) -> list[list[str]] | None:
-    """Returns the rows of a table whose columns stand between blanks, its names first; None if a file is none.
-
-    All lines have the same number of words, two or more, but for those that begin with `#`, which are left out. Up to
-    eight lines of another number may stand above them. The last of these names the columns if it has one word less, as
-    that of the names of files is left out.
-
-    Raises:
-        BadInputError: If it is too large or not UTF-8.
-    """
-    texts = head[: head.rfind(b"\n") + 1].splitlines()
-    lines = [line.split() for line in texts if line.strip() and not line.startswith(b"#")]
-    widths = Counter(map(len, lines))
-    if not widths or even_delimiter(head) is not None:
-        return None
-    width, count = widths.most_common(1)[0]
-    first = next(i for i, line in enumerate(lines) if len(line) == width)
-    if width < 2 or count < 2 or first > _MAX_TITLES or any(len(line) != width for line in lines[first:]):
-        return None
-    rows = [line.split() for line in _text(file).splitlines() if line.strip() and not line.startswith("#")]
-    title = rows[first - 1] if first else []
-    return [["file", *title], *rows[first:]] if len(title) == width - 1 else rows[first:]
-
-
-def _text(file: RawFile) -> str:
-    with open_stream(file) as stream:
-        raw = read_exactly(stream, _MAX_BYTES + 1)
-    if len(raw) > _MAX_BYTES:
-        why = f"it has more than {format_size(_MAX_BYTES)}"
-        raise BadInputError("a file of labels is too large", where=place(file), why=why, next_step="Write it as CSV")
-    return decoded(raw, file)
