@@ -12,8 +12,8 @@ from shardkit.encoding.kernel import HAS_KERNEL
 from shardkit.errors import UsageError
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile
-from shardkit.sources.class_folders import class_of, folder_notes
 from shardkit.sources.file_words import name_notes
+from shardkit.sources.folders.class_folders import class_of, folder_notes
 from shardkit.sources.formats import format_named
 from shardkit.sources.split_names import in_order, split_of
 from shardkit.transforms.pipeline import transform_notes

@@ -15,11 +15,12 @@ import msgspec
 from shardkit import file_types
 from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions, place
-from shardkit.sources.class_folders import are_class_documents
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.exploded import exploded
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.files.unpacked import check_no_packed, packed_beside, packed_error
+from shardkit.sources.folders.class_folders import are_class_documents
+from shardkit.sources.folders.paired_files import option_without_masks
 from shardkit.sources.foreign_files import way_to_read
 from shardkit.sources.formats import FORMATS, LABEL_TABLE_OPTIONS, Format, format_named
 from shardkit.sources.inventory import (
@@ -262,7 +263,10 @@ def _advice_on_rows(files: list[RawFile], recognized: dict[str, Recognized]) -> 
     others = by_format.pop(None, [])
     found = ((str(format), advice_on_rows(rows, others, str(format))) for format, rows in by_format.items())
     format, advice = next(((format, advice) for format, advice in found if advice), ("", None))
-    return f"--format {format} {advice}" if advice and len(by_format) > 1 and advice.startswith("--labels") else advice
+    if advice is None or not advice.startswith("--labels"):
+        return advice
+    masks = option_without_masks(by_format[format])
+    return f"{f'--format {format} ' if len(by_format) > 1 else ''}{advice.replace(' joins ', f'{masks} joins ', 1)}"
 
 
 def _refused(

@@ -129,11 +129,19 @@ def check_all_tell_splits(files: Sequence[RawFile], needs_union: Callable[[tuple
     )
 
 
-def check_no_unusual_splits(files: Sequence[RawFile]) -> None:
+def check_no_unusual_splits(files: Sequence[RawFile], *, are_rows: bool = False) -> None:
     """Checks that no folders or few files beside each other may be splits though not all are called so.
 
-    They may be if all are called like one, as `train` and `holdout` or `tr` and `tt`, or if one is and another one
-    holds folders of the same names, as `train/cat` and `new/cat`.
+    They may be if all are called like one, as `train` and `holdout` or `tr` and `tt`, if both `train` and `test` are
+    among a few, or if one is and another one holds folders of the same names, as `train/cat` and `new/cat`.
+
+    Args:
+        files: All of them.
+        are_rows: Whether each is a row, which may have a folder as its class.
+
+    Args:
+        files: All of them.
+        are_rows: Whether each is a row, which may have a folder as its class.
 
     Raises:
         UsageError: If some may be.
@@ -159,6 +167,8 @@ def check_no_unusual_splits(files: Sequence[RawFile]) -> None:
         is_file = not folders and not any(file.name.startswith(f"{outer}/{name}/".lstrip("/")) for file in files)
         chosen[own if split in chosen else split] = f"{start}{name}" if is_file else f"{start}{name}/*"
     options = " ".join(f"--split {split}={shlex.quote(glob)}" for split, glob in chosen.items())
+    # Without folders below them the splits would be the classes.
+    options += " --no-labels" if are_rows and not any(inner.values()) else ""
     raise UsageError(
         f"{', '.join(map(printable, sorted(inner)[:_LISTED]))} may be splits, and not all are called so",
         next_step=f"Add {printable(options)} if they are, or --split train=1 to take all files as one split",
@@ -170,9 +180,13 @@ def _may_be_splits(inner: dict[str, set[str]]) -> bool:
     meant = {name: split_in_unusual_words(name.partition(".")[0]) for name in inner}
     if None not in meant.values() and "train" in meant.values() and len(set(meant.values())) > 1:
         return True
-    known = [name for name in inner if split_in_words(name) in ("train", "test")]
+    if len(inner) > _FEW_FILES:
+        return False
+    # Languages are called tr and te.
+    known = [name for name in inner if meant[name] in ("train", "test") and len(name) > 2]
     others = [name for name in inner if meant[name] is None]
-    return len(inner) <= _FEW_FILES and any(inner[one] & inner[other] for one in known for other in others)
+    are_both = len({meant[name] for name in known}) > 1
+    return are_both or any(inner[one] & inner[other] for one in known for other in others)
 
 
 def check_no_further_split(files: Sequence[RawFile], are_read: Callable[[], bool]) -> None:

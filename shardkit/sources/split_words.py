@@ -7,6 +7,7 @@ capital behind other letters, as in `KDDTrain`, and the extensions of UCI's data
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
@@ -25,6 +26,16 @@ SPLIT_WORDS = {
 _UNUSUAL_WORDS = {"tr": "train", "trn": "train", "cv": "validation"} | dict.fromkeys(
     ("holdout", "heldout", "te", "tst", "tt", "unseen"), "test"
 )
+# The same in Spanish, Portuguese, French, Italian, German and Chinese, without accents.
+_FOREIGN_WORDS = {
+    word: split
+    for split, words in {
+        "train": "entrenamiento treino treinamento entrainement apprentissage addestramento trainingsdaten 训练 训练集",
+        "validation": "validacion validacao validazione convalida validierung validierungsdaten 验证 验证集",
+        "test": "prueba pruebas teste testes essai essais prova testdaten 测试 测试集",
+    }.items()
+    for word in words.split()
+}
 _OWN_SPLITS = frozenset({"gallery", "query", "probe", "public", "private", "extra", "unlabeled", "unlabelled"})
 # What any of the words holds: few names do, and there may be a million.
 _SIGN = re.compile("train|val|dev|test|t10k", re.IGNORECASE)
@@ -34,6 +45,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 _MNIST_TEST = re.compile("t10k", re.IGNORECASE)
 # As in trainA and trainB, where A and B are what pictures are made to look like.
 _LAST_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z](?![A-Za-z]))")
+_ACCENT = re.compile("[\u0300-\u036f]")
 _CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -106,9 +118,15 @@ def _words_of_path(name: str) -> list[str]:
 
 
 def split_in_unusual_words(text: str) -> str | None:
-    """Returns the split that a name may mean beside others of the kind: also `holdout`, `tst` or `gallery`."""
-    word = "".join(_WORD.findall(text)).lower()
-    return split_in_words(text) or _UNUSUAL_WORDS.get(word) or (word if word in _OWN_SPLITS else None)
+    """Returns the split that a name may mean beside others of the kind: also `holdout`, `prueba` or `gallery`."""
+    words = [word.lower() for word in _WORD.findall(_without_accents(text))]
+    word = "".join(words)
+    foreign = next((_FOREIGN_WORDS[word] for word in words if word in _FOREIGN_WORDS), None)
+    return split_in_words(text) or _UNUSUAL_WORDS.get(word) or foreign or (word if word in _OWN_SPLITS else None)
+
+
+def _without_accents(text: str) -> str:
+    return text if text.isascii() else _ACCENT.sub("", unicodedata.normalize("NFD", text))
 
 
 def _words(text: str) -> list[str]:

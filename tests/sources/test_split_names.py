@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
 from shardkit.sources.base import RawFile, SourceOptions
-from shardkit.sources.class_folders import classes_of
 from shardkit.sources.file_words import name_notes
+from shardkit.sources.folders.class_folders import classes_of
 from shardkit.sources.media.image_source import ImageSource
 from shardkit.sources.split_names import (
     check_no_further_split,
@@ -245,12 +245,33 @@ def test_names_of_one_split_that_differ_are_noted():
         (("train/c/1", "new-data/c/2"), "--split new_data='new-data/*' --split train='train/*'"),
         (("a/train/c/1", "a/new/c/2", "b/train/c/1", "b/new/c/2"), "--split new='*/new/*' --split train='*/train/*'"),
         (("train.csv", "holdout.csv"), "--split test=holdout.csv --split train=train.csv"),
+        (("entrenamiento/c/1", "prueba/c/2"), "--split train='entrenamiento/*' --split test='prueba/*'"),
+        (
+            ("Treino.csv", "valida\u00e7\u00e3o.csv"),
+            "--split train=Treino.csv --split validation='valida\u00e7\u00e3o.csv'",
+        ),
+        (("dati_addestramento/1", "test/2"), "--split train='dati_addestramento/*' --split test='test/*'"),
+        (
+            ("\u8bad\u7ec3\u96c6/1", "\u6d4b\u8bd5\u96c6/2"),
+            "--split test='\u6d4b\u8bd5\u96c6/*' --split train='\u8bad\u7ec3\u96c6/*'",
+        ),
+        (
+            ("box_train/1", "box_test/2", "gt_box/3", "query/4"),
+            "--split test='box_test/*' --split train='box_train/*' --split gt_box='gt_box/*' --split query='query/*'",
+        ),
     ],
 )
 def test_folders_that_may_be_splits_by_unusual_names(names, options):
     with pytest.raises(UsageError, match="may be splits, and not all are called so") as caught:
         check_no_unusual_splits(files(*names))
     assert f"Add {options} if they are" in str(caught.value.next_step)
+
+
+@pytest.mark.parametrize(("end", "option"), [("", " --no-labels"), ("/c", "")])
+def test_folders_of_rows_that_are_splits_are_no_classes_besides(end, option):
+    with pytest.raises(UsageError) as caught:
+        check_no_unusual_splits(files(f"train{end}/1", f"holdout{end}/2"), are_rows=True)
+    assert f"--split train='train/*'{option} if they are" in str(caught.value.next_step)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from shardkit.conversion.plan import Plan
 from shardkit.errors import ShardkitError
 from shardkit.messages import visible
 from shardkit.sources import source_of
-from shardkit.sources.class_folders import describe_classes
 from shardkit.sources.csv.header import made_names
+from shardkit.sources.folders.class_folders import describe_classes
 from shardkit.sources.formats import format_named
 from shardkit.sources.split_names import split_of
 from shardkit.units import format_number, format_size

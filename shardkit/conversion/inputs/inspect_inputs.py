@@ -27,12 +27,12 @@ from shardkit.file_types import format_of, has_image_suffix, suffix_of
 from shardkit.messages import printable, shown
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions, settle
-from shardkit.sources.class_folders import are_class_documents, check_class_folders
 from shardkit.sources.columns.sampling import READ_AGAIN_BYTES
 from shardkit.sources.exploded import exploded
 from shardkit.sources.files.streams import open_stored, read_exactly
 from shardkit.sources.files.transcoding import with_text_options
 from shardkit.sources.files.unpacked import check_no_packed
+from shardkit.sources.folders.class_folders import are_class_documents, check_class_folders
 from shardkit.sources.formats import FORMATS, format_named
 from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
@@ -310,14 +310,15 @@ def _read_plan(
 def _tell_splits(source: Source, files: tuple[RawFile, ...], options: SourceOptions, asked: InspectOptions) -> bool:
     if not asked.has_split_options:
         is_text = source.format == "text" and not options.no_labels
-        if not (asked.has_source_column or format_named(source.format).has_row_files):
+        are_rows = format_named(source.format).has_row_files
+        if not (asked.has_source_column or are_rows):
             check_one_dataset(files, are_documents=is_text)
         if is_text and options.format == "text":
             # It names all files that are in the way, of which those without a split are some.
             are_class_documents(files)
         check_all_tell_splits(files, lambda some: _needs_union(source, some, options))
-        check_no_unusual_splits(files)
-        if not format_named(source.format).has_row_files:
+        check_no_unusual_splits(files, are_rows=are_rows and options.labels is None)
+        if not are_rows:
             check_no_further_split(files, lambda: can_be_read(source, files, options))
     return bool(splits_in_names(files))
 
@@ -335,9 +336,8 @@ def _needs_union(source: Source, files: tuple[RawFile, ...], options: SourceOpti
     """Returns whether files are read if their columns are joined, and not otherwise."""
     if "union_by_name" not in format_named(source.format).options or options.union_by_name:
         return False
-    return problem_of(source, files, options) is not None and (
-        problem_of(source, files, msgspec.structs.replace(options, union_by_name=True)) is None
-    )
+    joined = msgspec.structs.replace(options, union_by_name=True)
+    return problem_of(source, files, options) is not None and problem_of(source, files, joined) is None
 
 
 def _choose(files: tuple[RawFile, ...], options: SourceOptions, *, allow_empty: bool) -> Choice:

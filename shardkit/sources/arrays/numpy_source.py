@@ -30,10 +30,10 @@ from shardkit.sources.base import (
     choose_split_bytes,
     place,
 )
-from shardkit.sources.class_folders import describe_classes, find_class_level
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.many_files import attempt, map_files
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_raw, open_stream, read_exactly
+from shardkit.sources.folders.class_folders import describe_classes, find_class_level
 from shardkit.storage import files as storage
 from shardkit.units import GiB, format_count, format_size
 

@@ -28,10 +28,10 @@ from shardkit.sources.base import (
     SourceSettings,
     place,
 )
-from shardkit.sources.class_folders import class_notes, class_of, classes_of, find_class_level
 from shardkit.sources.columns.whole_rows import WholeRows
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.files.whole_files import WholeFiles, read_heads, read_whole_files, split_files
+from shardkit.sources.folders.class_folders import class_notes, class_of, classes_of, find_class_level
 from shardkit.sources.media.label_tables import DECLARED_SIZE
 from shardkit.sources.media.labels import FileLabels, load_labels, unlabelled_notes
 from shardkit.units import format_size

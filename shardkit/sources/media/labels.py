@@ -21,8 +21,8 @@ from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.features import Feature, Features
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
-from shardkit.sources.class_folders import list_counts
 from shardkit.sources.file_globs import glob_options, globs_of
+from shardkit.sources.folders.class_folders import list_counts
 from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import list_inputs
 from shardkit.sources.media.label_readers import Labelled, read_labels
@@ -37,6 +37,7 @@ from shardkit.sources.media.label_tables import (
 )
 from shardkit.sources.media.layouts import Layout, find_layout, is_media_name, is_unread
 from shardkit.sources.media.yolo import yolo_splits
+from shardkit.sources.naming_tables import naming_notes, tables_that_name
 from shardkit.sources.split_names import folders_below_split, in_order, read_names, split_of, splits_in_names
 from shardkit.sources.split_words import split_in_name
 from shardkit.storage import files as storage
@@ -135,7 +136,9 @@ def labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions)
     notes = [f"layout: {layout.title}, {format_number(len(layout.labels), 'file')} of labels"]
     notes += _notes_on_unread(layout)
     media = [f for f in data if is_media_name(f.name)]
-    notes += _folder_notes(layout, media)
+    notes += naming_notes(tables_that_name(media, [f for f in data if not is_media_name(f.name)]))
+    if layout.kind in _ABOUT_WHOLE_FILES:
+        notes += _folder_notes([f.name for f in media], layout.labels[0].name)
     named = _splits_of(layout, media, options)
     if not named:
         return Beside(labels, data, tuple(notes))
@@ -153,16 +156,16 @@ def _notes_on_unread(layout: Layout) -> Iterator[str]:
         yield f"{note}; --exclude 'instances_*' reads them instead" if is_kind else note
 
 
-def _folder_notes(layout: Layout, media: Sequence[RawFile]) -> Iterator[str]:
-    folders = {f.name.rpartition("/")[0]: folders_below_split(f.name)[-1:] for f in media}
-    classes = sorted({found[0] for found in folders.values() if found})
-    if layout.kind in _ABOUT_WHOLE_FILES and 1 < len(classes) <= _MAX_CLASSES:
+def _folder_notes(names: Sequence[str], labels: str) -> Iterator[str]:
+    folders = {name.rpartition("/")[0] for name in names}
+    classes = sorted({found[-1] for folder in folders if (found := folders_below_split(f"{folder}/"))} - {""})
+    if 1 < len(classes) <= _MAX_CLASSES:
         listed = ", ".join(map(printable, classes[:_LISTED_FOLDERS])) + (", ..." if classes[_LISTED_FOLDERS:] else "")
-        suffixes = sorted({f".{f.name.rpartition('.')[2]}" for f in media})
+        suffixes = sorted({f".{name.rpartition('.')[2]}" for name in names})
         included = " ".join(f"--include {shlex.quote(f'*{suffix}')}" for suffix in suffixes)
         yield (
-            f"the folders {listed} give no label beside {printable(layout.labels[0].name)}; {printable(included)} "
-            "takes them as classes, without these labels"
+            f"the folders {listed} give no label beside {printable(labels)}; {printable(included)} takes them as "
+            "classes, without these labels"
         )
 
 
@@ -310,8 +313,9 @@ def _load(
     renamed = [f.name for f, g in zip(features, columns.features, strict=True) if f.name != g.name]
     notes = [f"column {shown(n.partition('/')[2])} of the labels is called {shown(n)}" for n in renamed]
     is_relative = isinstance(columns, LabelTable) and columns.is_relative
+    notes += [*matching.notes, *(_folder_notes(files.names, where) if layout is None else ())]
     classes = _class_notes(features, columns, found_values)
-    return FileLabels(features, matching, columns, (*columns.notes, *notes, *matching.notes, *classes), is_relative)
+    return FileLabels(features, matching, columns, (*columns.notes, *notes, *classes), is_relative)
 
 
 def unlabelled_notes(files: Sequence[RawFile], positions: Positions, kinds: str) -> Iterator[str]:

@@ -19,10 +19,10 @@ from shardkit.sources.base import (
     numbered,
     place,
 )
-from shardkit.sources.class_folders import class_of
 from shardkit.sources.columns.whole_rows import WholeRows
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly
 from shardkit.sources.files.whole_files import read_whole_files, split_files
+from shardkit.sources.folders.class_folders import class_of
 from shardkit.sources.text.decoding_errors import find_decoding_errors, other_encoding, too_long_fault
 from shardkit.sources.text.splits import BOM
 from shardkit.units import KiB

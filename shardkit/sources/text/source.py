@@ -21,7 +21,10 @@ from shardkit.errors import NoRowsError
 from shardkit.features import Features, arrow_schema, make_feature
 from shardkit.messages import printable
 from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, SourceSettings, numbered
-from shardkit.sources.class_folders import (
+from shardkit.sources.columns.row_casting import cast_rows
+from shardkit.sources.columns.sampling import HEAD_BYTES, sample_files
+from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head
+from shardkit.sources.folders.class_folders import (
     are_class_documents,
     check_depth,
     class_of,
@@ -30,9 +33,6 @@ from shardkit.sources.class_folders import (
     find_class_level,
     folders_of_one_split,
 )
-from shardkit.sources.columns.row_casting import cast_rows
-from shardkit.sources.columns.sampling import HEAD_BYTES, sample_files
-from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head
 from shardkit.sources.text.blocks import Lines, TextBlock, as_array
 from shardkit.sources.text.decoding_errors import find_decoding_errors, other_encoding, too_long_fault
 from shardkit.sources.text.documents import read_documents, split_documents

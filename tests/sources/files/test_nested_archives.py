@@ -9,7 +9,7 @@ import pytest
 from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
-from shardkit.sources.class_folders import describe_classes
+from shardkit.sources.folders.class_folders import describe_classes
 from tests.support.files.archive_makers import PACKERS, TABLES, png, rows_of, tar_of, zip_of
 from tests.support.files.source_makers import write_file
 

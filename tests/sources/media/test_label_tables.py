@@ -270,6 +270,13 @@ def test_what_follows_a_point_is_part_of_a_name(files, labels, expected):
     assert match_names(files, labels, "l.csv", "images").positions.tolist() == expected
 
 
+def test_class_folders_that_a_named_table_replaces_are_noted(tmp_path):
+    folder = images(tmp_path, "cat/a.png", "dog/b.png")
+    _, _, notes, _ = read(folder, text(tmp_path, "l.csv", "file,age\na.png,3\nb.png,5\n"))
+    (note,) = (note for note in notes if note.startswith("the folders cat, dog give no label beside "))
+    assert note.endswith("--include '*.png' takes them as classes, without these labels")
+
+
 def test_splits_without_labels_are_named_with_the_option_that_takes_the_others(tmp_path):
     folder = images(tmp_path, "train/cat/a.png", "train/dog/b.png", "val/c.png", "test/d.png")
     labels = text(tmp_path, "l.csv", "file,n\nc.png,1\n")

@@ -153,6 +153,17 @@ def _urban_sound(folder: Path) -> list[Row]:
     return rows
 
 
+_SPEAKERS = ("id1/a", "id1/b", "id2/c", "id2/d")
+_SONGS = tuple(f"train/song{i}" for i in "abcde")
+_MARKET = ("bounding_box_train", "bounding_box_test", "gt_bbox", "gt_query", "query")
+
+
+def _stems(folder: Path) -> list[Row]:
+    for seed, name in enumerate(f"{song}/{part}.wav" for song in _SONGS for part in ("mixture", "bass", "drums")):
+        write(folder / name, sound(seed))
+    return []
+
+
 _ONE_CLASS = ("--labels", "--no-labels")
 CLASSES = (
     Case("arrays in class folders", _arrays, refusal=("--array-record",)),
@@ -197,6 +208,15 @@ CLASSES = (
         ("--labels", "{folder}/metadata/UrbanSound8K.csv"),
         key="audio",
         label=("class",),
+    ),
+    Case("VoxCeleb", lambda f: _sounds(f, _SPEAKERS), key="audio", refusal=("two levels", "$2", "$3", "--labels")),
+    Case("MUSDB", _stems, key="audio", refusal=("hardly classes", "--include '*/bass.wav'", "--no-labels")),
+    Case("UrbanSound8K, its folds", lambda f: _sounds(f, ("fold1", "fold2")), refusal=("hardly classes", "--no-labels")),
+    Case("Market-1501", lambda f: _class_folders(f, classes=_MARKET), refusal=("--split query='query/*' --no-labels",)),
+    Case(
+        "splits in Spanish",
+        lambda f: _class_folders(f, ("entrenamiento", "prueba")),
+        refusal=("--split train='entrenamiento/*' --split test='prueba/*' if",),
     ),
     Case("Speech Commands", _speech_commands, key="audio", refusal=("--format audio",)),
     Case(

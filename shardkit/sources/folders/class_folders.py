@@ -15,9 +15,10 @@ from shardkit.file_types import COMPRESSED_PATTERN, suffix_of
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.file_globs import glob_options, globs_of
+from shardkit.sources.folders.class_levels import Placed, check_levels
+from shardkit.sources.folders.paired_files import check_no_masks, check_no_pairs, pair_notes
 from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.naming_tables import labels_option
-from shardkit.sources.paired_files import check_no_masks, check_no_pairs, pair_notes
 from shardkit.sources.split_names import folders_below_split, in_order, split_of, splits_in_names
 from shardkit.sources.split_words import name_beside_split
 from shardkit.units import MiB, format_count
@@ -86,6 +87,7 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
             next_step=f"{labels_option(table)} joins its columns, --exclude {shlex.quote(printable(table.name))} takes "
             "the folders as classes",
         )
+    check_levels([Placed(file, _folders(file, options)) for file in files], options.class_level)
     if all(file.member is not None for file in files):
         return
     innermost = {(_folders(file, options) or [""])[-1] for file in files}

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from glob import escape
 
 from shardkit.errors import UsageError
 from shardkit.messages import printable
@@ -83,23 +84,35 @@ def check_no_masks(
     if masks := _masks_among(files, classes):
         beside = {file.name for file in masks}
         kept = tuple(file for file in files if file.name not in beside)
-        globs = globs_of(masks, kept, _marks_of(masks[0]))
-        if has_labels:
-            # The labels may lie in the same folders.
-            suffixes = {suffix_with_case(file.name) for file in masks}
-            suffix = suffixes.pop() if len(suffixes) == 1 else ""
-            globs = tuple(f"{glob}{suffix}" if glob.endswith("/*") else glob for glob in globs)
         raise UsageError(
             "masks lie beside the images",
             where=place(masks[0]),
             why=f"{format_count(len(masks))} of {format_count(len(files))} files are called so",
-            next_step=f"Leave them out with {glob_options('--exclude', globs)}{option_for(kept)}, or add "
+            next_step=f"Leave them out with {_without_masks(masks, kept, has_labels)}{option_for(kept)}, or add "
             "--no-labels to take all as images",
         )
     if not has_labels:
         _check_no_twins(files, option_for)
         if set(classes.values()) == {None}:
             _check_no_marked(files, option_for)
+
+
+def _without_masks(masks: Sequence[RawFile], kept: Sequence[RawFile], has_labels: bool) -> str:
+    globs = globs_of(masks, kept, _marks_of(masks[0]))
+    if has_labels:
+        # The labels may lie in the same folders.
+        suffixes = {suffix_with_case(file.name) for file in masks}
+        suffix = suffixes.pop() if len(suffixes) == 1 else ""
+        globs = tuple(f"{glob}{suffix}" if glob.endswith("/*") else glob for glob in globs)
+    return glob_options("--exclude", globs)
+
+
+def option_without_masks(files: Sequence[RawFile]) -> str:
+    """Returns the option that leaves out the masks among files whose labels are named, behind a blank, if there are."""
+    masks = _masks_among(files, dict.fromkeys((file.name for file in files), None))
+    beside = {file.name for file in masks}
+    kept = [file for file in files if file.name not in beside]
+    return f" {_without_masks(masks, kept, has_labels=True)}" if masks else ""
 
 
 def _marks_of(mask: RawFile) -> tuple[str, ...]:
@@ -219,15 +232,19 @@ def check_no_pairs(files: Sequence[RawFile], classes: Classes) -> None:
         UsageError: If they do.
     """
     counts = Counter(classes.values())
+    names = sorted({str(name) for name in classes.values()})
     if len(counts) >= _MIN_SINGLE_FILES and set(counts.values()) == {1} and None not in counts:
+        ends = Counter(end[0] for name in names if (end := _LAST_WORD.search(name)))
+        globs = [f"*{escape(end)}/*" for end, number in sorted(ends.items()) if number >= _MIN_PAIRS]
+        ways = [glob_options("--include", [glob]) for glob in globs]
+        taken = f"Take one part with {' or '.join(ways)}" if len(ways) > 1 else ""
         raise UsageError(
             "each class folder holds one file",
             where=place(files[0]),
             why=f"{format_count(len(counts))} folders would be as many classes of one row",
-            next_step="Leave masks and the like out with --exclude GLOB, and add --no-labels to take the files without "
-            "a class, or name a file of labels with --labels",
+            next_step=f"{taken or 'Leave masks and the like out with --exclude GLOB'}, and add --no-labels to take "
+            "the files without a class, or name a file of labels with --labels",
         )
-    names = sorted({str(name) for name in classes.values()})
     stems = _names_by_class(files, classes)
     found = [[stems.get((split, name), []) for name in names] for split in {split for split, _ in stems}]
     are_called_so = _are_parts(names)

@@ -8,7 +8,8 @@ import pytest
 from shardkit.errors import UsageError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import RawFile, SourceOptions
-from shardkit.sources.class_folders import (
+from shardkit.sources.file_globs import matches
+from shardkit.sources.folders.class_folders import (
     are_class_documents,
     check_class_folders,
     class_notes,
@@ -16,8 +17,7 @@ from shardkit.sources.class_folders import (
     find_class_level,
     folder_notes,
 )
-from shardkit.sources.file_globs import matches
-from shardkit.sources.paired_files import check_no_masks, check_no_pairs
+from shardkit.sources.folders.paired_files import check_no_masks, check_no_pairs
 from shardkit.sources.registry import choose
 from shardkit.sources.split_names import splits_in_names
 from shardkit.sources.text.source import TextSource
@@ -394,6 +394,7 @@ def test_a_folder_called_labeled_holds_masks():
 
 def test_folders_of_one_file_each_are_no_classes():
     names = numbered("PH2/{0}/{0}_image/{0}.bmp", "PH2/{0}/{0}_lesion/{0}_lesion.bmp")
-    with pytest.raises(UsageError, match="each class folder holds one file"):
+    with pytest.raises(UsageError, match="each class folder holds one file") as caught:
         check(named(*names))
+    assert "--include '*_image/*' or --include '*_lesion/*', and add --no-labels" in str(caught.value.next_step)
     check_no_pairs(named("cat/1.jpg", "dog/2.jpg"), {"cat/1.jpg": "cat", "dog/2.jpg": "dog"})
