@@ -49,13 +49,16 @@ def split_for_word(word: str | None, names: Collection[str]) -> str | None:
 def read_names(file: RawFile) -> list[str]:
     """Returns the names in a list of files: the first word of each line, as in `ImageSets/Main` of Pascal VOC.
 
+    A bar ends a name too, as in the tables of LJSpeech.
+
     Raises:
         BadInputError: If the file is not UTF-8.
     """
     with open_stream(file) as stream:
         raw = read_exactly(stream, _MAX_LIST_BYTES)
     try:
-        return [words[0] for line in raw.decode("utf-8-sig").split("\n") if (words := line.split())]
+        lines = raw.decode("utf-8-sig").split("\n")
+        return [words[0].partition("|")[0] for line in lines if (words := line.split())]
     except UnicodeDecodeError as error:
         raise BadInputError(
             "a list of files is not UTF-8", where=place(file), why=str(error), next_step="Write it as UTF-8"

@@ -33,6 +33,7 @@ _LABEL_WORDS = re.compile(r"(?:^|[_-])(?:labels?|annotations?|images?|imgs?|file
 CLASS_FILES = frozenset({"classes.txt", "obj.names", "labels.txt"})
 """What YOLO calls a file of the names of classes, a line each."""
 
+_LJSPEECH = re.compile(r"metadata(?:[_-][a-z]+)?\.csv")
 _YOLO_OTHERS = (".yaml", ".yml", ".data", ".cfg", ".cache")
 _TITLE_BYTES = 64 * KiB
 _SIDECARS = (".txt", ".caption", ".lab", ".json")
@@ -127,10 +128,14 @@ def _metadata(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | Non
 
 
 def _ljspeech(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    labels = [f for f in rest if _base(f) == "metadata.csv"]
     stems = {_stem(f) for f in media}
-    is_one = len(labels) == 1 and b"|" in (line := _first_line(labels[0])) and line.split(b"|")[0].decode() in stems
-    return Layout("ljspeech", "LJSpeech", tuple(labels)) if is_one else None
+    tables = [f for f in rest if _LJSPEECH.fullmatch(_base(f))]
+    tables = [f for f in tables if b"|" in (line := _first_line(f)) and line.split(b"|")[0].decode() in stems]
+    whole = [f for f in tables if _base(f) == "metadata.csv"]
+    lists = tuple(f for f in tables if split_in_name(_base(f)) is not None)
+    if len(whole) > 1 or not (whole or len(lists) > 1):
+        return None
+    return Layout("ljspeech", "LJSpeech", tuple(whole) or lists, lists=lists)
 
 
 def _box_tables(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:

@@ -211,7 +211,7 @@ CLASSES = (
     ),
     Case("VoxCeleb", lambda f: _sounds(f, _SPEAKERS), key="audio", refusal=("two levels", "$2", "$3", "--labels")),
     Case("MUSDB", _stems, key="audio", refusal=("hardly classes", "--include '*/bass.wav'", "--no-labels")),
-    Case("UrbanSound8K, its folds", lambda f: _sounds(f, ("fold1", "fold2")), refusal=("hardly classes", "--no-labels")),
+    Case("folds of UrbanSound8K", lambda f: _sounds(f, ("fold1", "fold2")), refusal=("hardly classes", "--no-labels")),
     Case("Market-1501", lambda f: _class_folders(f, classes=_MARKET), refusal=("--split query='query/*' --no-labels",)),
     Case(
         "splits in Spanish",

@@ -47,6 +47,16 @@ def _ljspeech(folder: Path) -> list[Row]:
     return rows
 
 
+def _ljspeech_splits(folder: Path, *, has_whole: bool) -> list[Row]:
+    rows = _ljspeech(folder)
+    lines = (folder / "metadata.csv").read_text().splitlines(keepends=True)
+    write(folder / "metadata_train.csv", "".join(lines[:2]))
+    write(folder / "metadata_val.csv", "".join(lines[2:]))
+    if not has_whole:
+        (folder / "metadata.csv").unlink()
+    return [("train" if index < 2 else "validation", *row[1:]) for index, row in enumerate(rows)]
+
+
 def _noisy(folder: Path) -> list[Row]:
     for seed, name in enumerate(("clean_trainset_wav", "clean_testset_wav", "noisy_trainset_wav", "noisy_testset_wav")):
         for index in range(3):
@@ -72,4 +82,16 @@ SPEECH = (
     Case("LibriSpeech", _librispeech, key="audio", label=("transcript",)),
     Case("VCTK", _vctk, key="audio", label=("transcript",)),
     Case("LJSpeech", _ljspeech, key="audio", label=("transcript",)),
+    Case(
+        "LJSpeech, split tables beside the whole",
+        lambda f: _ljspeech_splits(f, has_whole=True),
+        key="audio",
+        label=("transcript",),
+    ),
+    Case(
+        "LJSpeech, split tables alone",
+        lambda f: _ljspeech_splits(f, has_whole=False),
+        key="audio",
+        label=("transcript",),
+    ),
 )
