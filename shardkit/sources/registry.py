@@ -5,6 +5,7 @@ A source is imported when it is asked for: all of them together would take longe
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 from importlib.metadata import entry_points
@@ -186,8 +187,8 @@ def _choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     if _hold_class_documents(data, recognized, options):
         return Choice(source_for("text"), (), tuple(passed), kinds)
     format = _format_of_all(data, recognized, kinds, options)
-    if format == "text":
-        _check_no_tables(data)
+    if format in ("text", "csv"):
+        _check_no_tables(data, format)
     return Choice(source_for(format), _refused(data, recognized, format, options), tuple(passed), kinds)
 
 
@@ -221,12 +222,16 @@ def _is_text(one: Recognized) -> bool:
     return one.format is not None and format_named(one.format).content == "text"
 
 
-def _check_no_tables(files: list[RawFile]) -> None:
+def _check_no_tables(files: list[RawFile], format: str) -> None:
     # It needs NumPy, which other formats may do without here.
-    from shardkit.sources.text.table_signs import check_no_odd_columns
+    from shardkit.sources.text.table_signs import check_no_odd_columns, check_no_tokens
 
+    # A note tells of the blank lines of texts.
+    check = check_no_odd_columns if format == "text" else check_no_tokens
     for file in sample_files(files):
-        check_no_odd_columns(file)
+        # The source names damaged files, unless bad rows are tolerated.
+        with contextlib.suppress(DamagedFileError):
+            check(file)
 
 
 def _format_of_all(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
@@ -208,6 +209,31 @@ def check_no_odd_columns(file: RawFile) -> None:
     else:
         return
     raise UsageError(what, where=place(file), why=why, next_step=f"--format text reads its lines; {columns}")
+
+
+def check_no_tokens(file: RawFile) -> None:
+    """Checks that the lines of a table are no words of sentences with columns each, as CoNLL has them.
+
+    Raises:
+        UsageError: If they are.
+    """
+    if has_token_lines(read_head(file, HEAD_BYTES)):
+        raise UsageError(
+            "the lines look like the words of sentences, between which blank lines stand",
+            where=place(file),
+            why="all lines of its first groups have the same number of columns",
+            next_step="Add --text-record paragraph to make each sentence a row, or --format csv to make each word one; "
+            "rows are shuffled, so the words of a sentence are parted",
+        )
+
+
+def has_token_lines(head: bytes) -> bool:
+    """Whether blank lines part groups of lines with the same number of columns, but for remarks behind `#`."""
+    lines = [line.strip() for line in _sample(_whole_lines(head)) if not line.startswith(b"# ")]
+    widths = {len(line.split(b"\t") if b"\t" in line else line.split()) for line in lines if line}
+    num_groups = sum(bool(line) and not before for before, line in itertools.pairwise([b"", *lines]))
+    num_words = sum(map(bool, lines))
+    return num_groups >= _MIN_LINES and num_words >= 2 * num_groups and len(widths) == 1 and widths.pop() > 1
 
 
 def _rewritten(file: RawFile, call: str) -> str:

@@ -13,7 +13,7 @@ from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.csv.source import CsvSource
 from shardkit.sources.registry import choose
-from shardkit.sources.text.table_signs import has_fixed_widths
+from shardkit.sources.text.table_signs import has_fixed_widths, has_token_lines
 from tests.support.commands import run_as_typed
 
 NAMES = ("Alice", "Bob Jones", "Cy")
@@ -69,3 +69,26 @@ def test_lists_of_numbers_in_a_field_are_a_table(tmp_path):
     (tmp_path / "a.tsv").write_text(lists)
     files = list_inputs([str(tmp_path)]).files
     assert CsvSource().settle(files, SourceOptions()).columns == ("column_1", "column_2")
+
+
+WORDS = "EU NNP B-ORG\nrejects VBZ O\n\n"
+
+
+def test_words_of_sentences_are_refused(tmp_path):
+    (tmp_path / "a.tsv").write_text(WORDS.replace(" ", "\t") * 4)
+    assert "Add --text-record paragraph to make each sentence a row, or --format csv" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "are_words"),
+    [
+        (f"# text = A b\n{WORDS}" * 3, True),
+        (WORDS * 2, False),
+        ("a b\n\nc d\n\ne f\n\n" * 3, False),
+        ("one line\nof prose here\n\n" * 3, False),
+        ("alone\nword\n\n" * 3, False),
+        ("", False),
+    ],
+)
+def test_which_lines_are_words(text, are_words):
+    assert has_token_lines(text.encode()) is are_words
