@@ -57,29 +57,21 @@ def check_levels(placed: Sequence[Placed], level: int) -> None:
     elif _go_on(placed, level):
         why = "the numbers of their files go on from folder to folder"
     differing = [outer for outer in range(level) if len({one.folders[outer] for one in placed}) > 1]
-    if why and not differing:
-        raise UsageError(
-            f"the folders {_listed(names)} are hardly classes",
-            where=place(placed[0].file),
-            why=why,
-            next_step=f"Add --no-labels to take the files without a class{parts}, or name a table of their classes "
-            f"with --labels. If the folders are classes, {_table_of(placed[0], level)}",
-        )
     below: dict[str, set[str]] = {}
     for one in placed if differing else ():
         below.setdefault(one.folders[differing[-1]], set()).add(one.folders[level])
-    if not differing or not (why or may_be_classes(below)):
+    if not why and not may_be_classes(below):
         return
-    inner = next((sorted(names) for _, names in sorted(below.items()) if len(names) > 1), sorted(names))
     ways = [
-        f"for {printable(sorted({one.folders[outer] for one in placed})[0])} and the like {_table_of(placed[0], outer)}"
-        for outer in (*differing[-2:], level)
+        f"for {printable(min({one.folders[at] for one in placed}))} and the like {_table_of(placed[0], at)}"
+        for at in (*differing[-2:], level)
     ]
     raise UsageError(
-        "folders of two levels may be the classes",
+        "folders of two levels may be the classes" if below else f"the folders {_listed(names)} are hardly classes",
         where=place(placed[0].file),
-        why=f"{_listed(below)}, and {_listed(inner)} below these",
-        next_step=f"Write the classes to a table: {'; '.join(ways)}. --no-labels takes the files without a class",
+        why=f"{_listed(below)}, and {_listed(max(below.values(), key=len))} below these" if below else why,
+        next_step=f"Add --no-labels to take the files without a class{parts}, or name a table of their classes with "
+        f"--labels. If folders are the classes, write it: {'; '.join(ways)}",
     )
 
 

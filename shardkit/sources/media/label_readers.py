@@ -29,9 +29,15 @@ from shardkit.sources.media.box_tables import OBJECTS, boxes_of, with_objects
 from shardkit.sources.media.coco import is_coco, read_coco
 from shardkit.sources.media.label_tables import FILE_KEYS, LabelColumns, LabelTable, choose_key, is_name_of_file
 from shardkit.sources.media.layouts import Layout
-from shardkit.sources.media.sidecars import read_texts, read_transcripts
+from shardkit.sources.media.sidecars import (
+    check_no_sentences,
+    lines_of_transcripts,
+    read_texts,
+    read_transcripts,
+    rows_of_words,
+    text_of,
+)
 from shardkit.sources.media.voc import VocLabels, voc_files
-from shardkit.sources.media.word_lines import check_no_sentences, lines_of_transcripts, rows_of_words, text_of
 from shardkit.sources.media.yolo import read_yolo
 
 _LJSPEECH = ("id", "transcript", "normalized_transcript")
