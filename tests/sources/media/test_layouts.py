@@ -9,6 +9,7 @@ from shardkit.sources.media.labels import labels_beside
 from shardkit.sources.media.layouts import find_layout, image_of
 from shardkit.sources.media.sidecars import read_texts, read_transcripts
 from shardkit.sources.media.voc import VocLabels
+from shardkit.sources.registry import choose
 from tests.support.files.label_makers import picture
 
 COCO = '{"images": [], "annotations": [], "categories": []}'
@@ -203,3 +204,17 @@ def test_a_table_in_each_folder_names_the_files_beside_it(tmp_path):
     layout = find_layout(files)
     assert (layout.kind, layout.folders) == ("folder table", ("0", "1"))
     assert find_layout([f for f in files if f.name != "1/GT-1.csv"]) is None
+
+
+def test_a_table_that_names_the_files_is_noted_beside_a_layout(tmp_path):
+    files = listed(tmp_path, "a.jpg", "b.jpg", **{"a.xml": "<annotation/>", "list.txt": "a 1 2\nb 2 1\n"})
+    found = labels_beside(files, str(tmp_path), SourceOptions())
+    assert f"list.txt names these files: --labels {tmp_path}/list.txt joins its columns" in found.notes
+
+
+def test_one_error_names_the_labels_and_the_masks(tmp_path):
+    images = [place.format(i) for i in range(3) for place in ("images/a{}.jpg", "trimaps/a{}.png")]
+    files = listed(tmp_path, *images, **{"list.txt": "a0 x y\na1 x y\na2 y y\n"})
+    with pytest.raises(UsageError, match="of several kinds") as caught:
+        choose(files, SourceOptions())
+    assert f"--labels {tmp_path}/list.txt --exclude 'trimaps/*.png' joins" in str(caught.value.next_step)
