@@ -74,7 +74,8 @@ class Batches(keras.utils.PyDataset):
         self._open: Callable[[int], BatchReader] = lambda epoch: split.batches(
             epoch=epoch, global_batch_size=global_batch_size, worker_index=index, num_workers=count, **settings
         )
-        self._examples = examples or (lambda batch: _examples(batch, label))
+        is_padded = settings.get("remainder") == "pad"
+        self._examples = examples or (lambda batch: _examples(batch, label, is_padded=is_padded))
         # TensorFlow reads ahead in a thread, and begins with a new iterator before it ends the old one.
         self._lock = threading.Lock()
         self._batches: Iterator[Batch] = iter(())
@@ -242,14 +243,19 @@ def _process() -> tuple[int, int]:
     return 0, 1
 
 
-def _examples(batch: Batch, label: str | None) -> tuple[Any, ...]:
+def _examples(batch: Batch, label: str | None, *, is_padded: bool) -> tuple[Any, ...]:
     columns = dict(itertools.chain(_numbers(batch), ((f"{n}/present", bools) for n, bools in batch.present.items())))
     if label is None:
         return (columns,)
     y = columns.pop(label)
     is_known = columns.pop(f"{label}/present", None)
-    weights = [bools.astype(np.float32) for bools in (is_known, batch.mask) if bools is not None]
-    return (columns, y, np.prod(weights, axis=0)) if weights else (columns, y)
+    if is_known is None and not is_padded:
+        return (columns, y)
+    # Only the last batch has a mask, and all are to have one form.
+    weights = np.ones(len(y), np.float32)
+    for bools in (is_known, batch.mask):
+        weights *= 1 if bools is None else bools
+    return (columns, y, weights)
 
 
 def _numbers(batch: Batch) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:

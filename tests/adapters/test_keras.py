@@ -1,4 +1,4 @@
-"""Keras on each backend reads each example once, and goes on in the middle of an epoch as if it had not been stopped."""
+"""Keras on each backend reads each example once, and goes on mid-epoch as if it had not been stopped."""
 
 import json
 import os
