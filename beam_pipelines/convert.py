@@ -91,10 +91,7 @@ def convert_pipeline(pipeline: beam.Pipeline, plan_path: str) -> None:
 
 
 class _PlannedDoFn(beam.DoFn):
-    """A step that knows where the plan is stored.
-
-    Results leave as they come: Dask's runner drops what leaves at the end of a bundle.
-    """
+    """A step that knows where the plan is stored."""
 
     def __init__(self, plan_path: str) -> None:
         self._plan_path = plan_path

@@ -46,6 +46,8 @@ ALLOWED_IMPORTERS = {
     "apache_beam": ("beam_pipelines/", "shardkit/cli/"),
     "pyspark": ("beam_pipelines/engines/spark",),
     "ray": ("beam_pipelines/engines/ray",),
+    "dask": ("beam_pipelines/engines/dask",),
+    "distributed": ("beam_pipelines/engines/dask",),
     "tensorflow": ("train/", "shardkit/adapters/", "shardkit/cli/"),
     "keras": ("train/", "shardkit/adapters/", "shardkit/cli/"),
     "tensorboard": ("train/",),

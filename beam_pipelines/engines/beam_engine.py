@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -24,7 +22,6 @@ class BeamEngine(Engine):
         """Checks the options, and that the addresses and programs that they name are there."""
         self.require_beam()
         chosen = self.chosen(Facts(1, 1, os.environ))
-        self.check_values(chosen)
         notes = self.check_flags()
         self.check_reachable(self._flags(chosen))
         return notes
@@ -33,13 +30,6 @@ class BeamEngine(Engine):
         """Raises `UsageError` with the extra of the engine if Beam is not installed."""
         if find_spec("apache_beam") is None:
             raise missing_extra(self.spec.extra, "apache-beam")
-
-    def check_values(self, chosen: Sequence[Chosen]) -> None:
-        """Checks the values of settings of this engine that are numbers.
-
-        Raises:
-            UsageError: If one is no positive number.
-        """
 
     def check_flags(self) -> tuple[str, ...]:
         """Checks the typed flags of Beam, and returns notes about unknown ones.
@@ -69,10 +59,6 @@ class BeamEngine(Engine):
         """Returns whether the engine starts workers on this machine, given the parsed flags of Beam."""
         return parsed.get("job_endpoint") == "embed"
 
-    def cluster(self, chosen: Sequence[Chosen], num_workers: int) -> AbstractContextManager[list[str]]:
-        """Gives the flags that name a new cluster, which ends with the block, if one is needed."""
-        return nullcontext([])
-
     def settings_and_flags(self, plan: Plan, num_workers: int) -> tuple[tuple[Chosen, ...], list[str]]:
         """Returns every setting with its value, and the flags of Beam that the job is made with."""
         chosen = self.chosen(Facts(num_workers, len(plan.input_splits), os.environ))
@@ -83,9 +69,8 @@ class BeamEngine(Engine):
         from beam_pipelines.engines.run import Job, run_on_engine, stop_job
 
         chosen, flags = self.settings_and_flags(plan, num_workers)
-        stall_s = 60 * number_of(chosen, "stall-minutes")
-        job = Job(self.options.runner, flags, stall_s, self.cluster(chosen, num_workers))
-        return Start(partial(run_on_engine, job), stop_job)
+        job = Job(self.options.runner, flags, 60 * number_of(chosen, "stall-minutes"))
+        return Start(lambda plan_path, on_lost_worker: run_on_engine(job, plan_path), stop_job)
 
     def _flags(self, chosen: Sequence[Chosen]) -> list[str]:
         return beam_flags(self.spec, chosen, self.options.flags)

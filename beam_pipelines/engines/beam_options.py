@@ -43,17 +43,16 @@ def refused_by_beam(words: str) -> UsageError:
     )
 
 
-def check_typed(typed: Sequence[str], *, refused_because: str | None = None) -> tuple[str, ...]:
+def check_typed(typed: Sequence[str]) -> tuple[str, ...]:
     """Returns notes on flags whose names Beam's Python package does not know.
 
     An engine may know further options, and gets them as they are.
 
     Args:
         typed: The flags.
-        refused_because: Why the engine knows no further ones; None where it may.
 
     Raises:
-        UsageError: If Beam refuses a flag, or does not know it and the engine knows no further ones.
+        UsageError: If Beam refuses a flag.
     """
     options = parsed_options(typed)
     known = options.get_all_options()
@@ -61,17 +60,9 @@ def check_typed(typed: Sequence[str], *, refused_because: str | None = None) -> 
     for name in sorted(options.get_all_options(retain_unknown_options=True).keys() - known.keys()):
         flag = next((f.partition("=")[0] for f in typed if flag_name(f) == name), f"--{name}")
         near = difflib.get_close_matches(name, _flag_names(), n=1, cutoff=0.75)
-        meant = f"did you mean --{near[0]}?" if near else None
-        if refused_because is not None:
-            raise UsageError(
-                f"Beam has no flag {flag}",
-                why=meant or refused_because,
-                state="Nothing was handed over",
-                next_step="Correct it, or leave it out",
-            )
         notes.append(
             f"Beam's Python package knows no flag {flag}; the engine gets it as it is"
-            + (f" ({meant})" if meant else "")
+            + (f" (did you mean --{near[0]}?)" if near else "")
         )
     return tuple(notes)
 

@@ -1,12 +1,15 @@
-"""The engine Dask: a running cluster, or a new one. Nothing of Beam or Dask is imported before it is needed."""
+"""The engine Dask: a cluster of this machine that ends with the conversion, or a running one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib.util import find_spec
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
 
-from beam_pipelines.engines.beam_engine import BeamEngine
+from beam_pipelines.engines.addresses import CONNECT_S
+from beam_pipelines.engines.native import NativeEngine, Session, Work
 from beam_pipelines.engines.settings import (
     SHARED,
     STALL,
@@ -15,50 +18,46 @@ from beam_pipelines.engines.settings import (
     EngineSpec,
     Facts,
     Setting,
-    flag_name,
     no_value,
-    number_of,
     value_of,
 )
-from shardkit.errors import UsageError, missing_extra
+from beam_pipelines.engines.watch import KEPT, cancel_soon
+from shardkit.conversion.shards.chunks import UnitKey
+from shardkit.conversion.steps import Step, call_step, close_plan
+from shardkit.errors import StorageError, UsageError
 
-# Partitions a worker: enough that an uneven one leaves no worker idle, few enough that dealing them out costs little.
-_PARTITIONS_A_WORKER = 8
-_MAX_PARTITIONS = 256
-# Flags of Beam that name a cluster.
-_CLUSTER_FLAGS = {"dask_client_address", "dask_scheduler_file"}
-
-
-def _partitions(facts: Facts) -> str:
-    return str(max(1, min(facts.num_input_splits, _PARTITIONS_A_WORKER * facts.num_workers, _MAX_PARTITIONS)))
+# Each piece is a task of its own, which takes the scheduler 1 ms and 7 KB.
+_MAX_PIECES = 100_000
+_CLOSE_S = 5.0
 
 
-def _needs_dask(options: EngineOptions, facts: Facts) -> UsageError | None:
-    return None if find_spec("distributed") is not None else missing_extra("dask", "distributed")
+def _needs_nothing(options: EngineOptions, facts: Facts) -> UsageError | None:
+    return None
 
 
-class Dask(BeamEngine):
+class Dask(NativeEngine):
     """A Dask cluster."""
 
+    packages = ("distributed",)
+    lost = r"(?<=KilledWorker: )[^\n]*"
     spec = EngineSpec(
-        runner="apache_beam.runners.dask.dask_runner.DaskRunner",
-        title="a running Dask cluster, or a new one on this machine",
+        title="Dask: a cluster of this machine, or a running one",
         text=(
             "Without an address, processes are started here, one for each of --workers, and ended with the conversion. "
-            "A worker that dies is replaced, and its work is done again.",
+            "A running cluster is named by the address of its scheduler; shardkit must be installed where its workers "
+            "run. A worker that dies is replaced, and its work is done again, four times at most.",
             "Under Python 3.11 Dask's profiler locks a worker now and then; it is off in processes that are started "
             "here. Start the workers of another cluster with DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False.",
             SHARED,
+            "Workers of Dask hold the records in memory meanwhile, and move to their disks what is over 60 % of it. "
+            f"Every part of the inputs gives a piece to every unit of shards: there may be {_MAX_PIECES:,} pieces.",
         ),
         settings=(
-            Setting("address", "of the scheduler of a running cluster, such as tcp://10.0.0.5:8786",
-                    "dask_client_address", no_value, "a new cluster on this machine"),
-            Setting("partitions", "into which the parts of the inputs are dealt", "dask_npartitions",
-                    _partitions, f"{_PARTITIONS_A_WORKER} a worker, {_MAX_PARTITIONS} at most",
-                    "Beam's own default puts up to 128 parts into one, and one worker would do everything"),
+            Setting("address", "of the scheduler of a running cluster, such as tcp://10.0.0.5:8786, or the file that "
+                    "its --scheduler-file names", None, no_value, "a new cluster on this machine"),
             STALL,
         ),
-        needs=_needs_dask,
+        needs=_needs_nothing,
         extra="dask",
         examples=(
             "shardkit convert 'raw/*.csv' out/flights --runner dask --workers 4",
@@ -67,36 +66,110 @@ class Dask(BeamEngine):
         ),
     )  # fmt: skip
 
-    def check_values(self, chosen: Sequence[Chosen]) -> None:
-        """Checks that the number of partitions is one."""
-        number_of(chosen, "partitions")
-
-    def check_flags(self) -> tuple[str, ...]:
-        """Checks that Beam knows all of its typed flags, because Dask gets no others."""
-        # Beam knows the options of Dask from here on.
-        import apache_beam.runners.dask.dask_runner  # noqa: F401
-
-        from beam_pipelines.engines.beam_options import check_typed
-
-        return check_typed(self.options.flags, refused_because="Dask gets only the options that Beam knows")
-
-    def check_reachable(self, flags: Sequence[str]) -> None:
+    def check_address(self, chosen: Sequence[Chosen]) -> None:
         """Checks that the scheduler of a running cluster answers."""
         from beam_pipelines.engines.dask_scheduler import check_scheduler
 
-        check_scheduler(flags)
+        if (address := value_of(chosen, "address")) is not None:
+            check_scheduler(address)
 
-    def cluster(self, chosen: Sequence[Chosen], num_workers: int) -> AbstractContextManager[list[str]]:
-        """Gives the flag that names a new cluster on this machine, unless a running one is named."""
-        typed = map(flag_name, self.options.flags)
-        if value_of(chosen, "address") is not None or not _CLUSTER_FLAGS.isdisjoint(typed):
-            return nullcontext([])
-        return _new_cluster(num_workers)
+    @contextmanager
+    def session(self, work: Work) -> Iterator[Session]:
+        """Begins a session with Dask."""
+        from beam_pipelines.engines.dask_cluster import dask_cluster
+        from beam_pipelines.engines.dask_scheduler import address_of
+
+        named = value_of(work.chosen, "address")
+        with ExitStack() as stack:
+            if named is None:
+                address = stack.enter_context(dask_cluster(work.num_workers, work.plan.work_path("tmp")))
+            else:
+                address = address_of(named)
+            tasks = _Tasks(_new_client(address), work.plan_path)
+            stack.callback(cancel_soon, tasks.cancel)
+            yield Session(tasks.each, tasks.shuffled, tasks.cancel)
 
 
-@contextmanager
-def _new_cluster(num_workers: int) -> Iterator[list[str]]:
-    from beam_pipelines.engines.dask_cluster import dask_cluster
+class _Tasks:
+    """The verbs, which note what was asked for and is not done."""
 
-    with dask_cluster(num_workers) as address:
-        yield [f"--dask_client_address={address}"]
+    def __init__(self, client: Any, plan_path: str) -> None:
+        self._client = client
+        self._plan_path = plan_path
+        self._asked: list[Any] = []
+
+    def each(self, step: Step, items: Sequence[Any]) -> list[Any]:
+        return self._got(self._map(self._call(step), items, step.__name__))
+
+    def shuffled(self, cut: Step, write: Step, items: Sequence[Any], keys: Sequence[UnitKey]) -> list[Any]:
+        _check_pieces(len(items), len(keys))
+        self._asked = parts = self._map(partial(_cut, self._call(cut)), items, cut.__name__)
+        # A part is taken apart as soon as it is there, and given up; its pieces are when their shards are written.
+        pieces = [self._map(partial(_piece, key), parts, "piece", priority=1) for key in keys]
+        write_key = partial(_write, self._call(write))
+        shards = [
+            self._client.submit(write_key, key, own, key=f"{write.__name__}-{key}-{id(self)}", priority=2)
+            for key, own in zip(keys, pieces, strict=True)
+        ]
+        self._asked = []
+        del parts, pieces
+        return self._got(shards)
+
+    def cancel(self) -> None:
+        """Gives up what was asked for, and lets workers, which may live on, remove what they keep of the plan."""
+        self._client.cancel(self._asked)
+        self._client.run(close_plan, self._plan_path, on_error="ignore")
+        self._client.close(_CLOSE_S)
+
+    def _call(self, step: Step) -> Callable[[Any], Any]:
+        return partial(call_step, self._plan_path, step)
+
+    def _map(self, function: Callable[[Any], Any], items: Sequence[Any], name: str, **options: Any) -> list[Any]:
+        return list(self._client.map(function, items, key=name, pure=False, **options)) if items else []
+
+    def _got(self, futures: list[Any]) -> list[Any]:
+        self._asked = futures
+        return list(self._client.gather(futures))
+
+
+def _cut(cut: Callable[[Any], Any], item: Any) -> dict[UnitKey, list[bytes]]:
+    found: dict[UnitKey, list[bytes]] = {}
+    for key, chunk in cut(item):
+        found.setdefault(key, []).append(chunk)
+    return found
+
+
+def _piece(key: UnitKey, found: dict[UnitKey, list[bytes]]) -> list[bytes]:
+    return found.get(key, [])
+
+
+def _write(write: Callable[[Any], Any], key: UnitKey, pieces: list[list[bytes]]) -> Any:
+    return write((key, (chunk for piece in pieces for chunk in piece)))
+
+
+def _check_pieces(num_parts: int, num_keys: int) -> None:
+    if num_parts * num_keys > _MAX_PIECES:
+        raise UsageError(
+            "these are too many records for Dask without a shared disk",
+            why=f"{num_parts:,} parts of the inputs times {num_keys:,} units of shards are over {_MAX_PIECES:,} pieces",
+            state=KEPT,
+            next_step="Run the same command with --runner spark, or with a --work-dir that all workers share",
+        )
+
+
+def _new_client(address: str) -> Any:
+    from distributed import Client
+
+    with warnings.catch_warnings():
+        # Of other versions of any package; workers with other versions that decide on bytes are refused.
+        warnings.simplefilter("ignore")
+        try:
+            return Client(address, timeout=CONNECT_S, set_as_default=False)
+        except Exception as error:
+            raise StorageError(
+                "Dask takes no work",
+                where=address,
+                why=" ".join(str(error).split())[:500] or type(error).__name__,
+                state=KEPT,
+                next_step="With --debug it shows everything",
+            ) from error

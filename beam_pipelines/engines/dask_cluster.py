@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from shardkit.errors import StorageError
 
@@ -15,8 +16,12 @@ _CONFIG = {"distributed.worker.profile.enabled": False}
 
 
 @contextmanager
-def dask_cluster(num_workers: int) -> Iterator[str]:
+def dask_cluster(num_workers: int, folder: Path | None = None) -> Iterator[str]:
     """Gives the address of a cluster of so many processes with one thread each.
+
+    Args:
+        num_workers: So many.
+        folder: For their temporary files, and for records that find no place in memory.
 
     Raises:
         StorageError: If they do not start.
@@ -29,9 +34,12 @@ def dask_cluster(num_workers: int) -> Iterator[str]:
         try:
             cluster = LocalCluster(
                 n_workers=num_workers,
-                # Dask's runner hands the same receivers to all threads of a process.
+                # What takes a process down takes one piece of work along.
                 threads_per_worker=1,
                 processes=True,
+                # A process that is killed removes nothing; what it left is found by the next run.
+                local_directory=folder and str(folder),
+                env={} if folder is None else {"TMPDIR": str(folder)},
                 # None would be Dask's usual port, and a second cluster of a machine warns that it is taken.
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": False},
@@ -53,7 +61,7 @@ def dask_cluster(num_workers: int) -> Iterator[str]:
 
 
 def dask_setup(worker: object) -> None:
-    """Silences the log of a worker: Beam warns of packages that nothing here needs.
+    """Silences the log of a worker.
 
     Dask finds it by this name, and calls it in every worker that preloads this module.
     """

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from beam_pipelines.engines import addresses
-from beam_pipelines.engines.beam_options import parsed_options
 from shardkit.errors import UsageError
 
 _WHAT = "scheduler of Dask"
@@ -17,18 +15,35 @@ _WHAT = "scheduler of Dask"
 _PORTS = ("tcp", "tls", "ws", "wss")
 
 
-def check_scheduler(flags: Sequence[str]) -> None:
-    """Checks that the scheduler answers that the flags of a job name, if they name one.
+def check_scheduler(named: str) -> None:
+    """Checks that a scheduler answers, given its address or the file that holds it.
 
     Raises:
         UsageError: If the address is none.
         StorageError: If it does not answer.
     """
-    parsed = parsed_options(flags).get_all_options()
-    address = parsed.get("address") or _address_in(parsed.get("scheduler_file"))
-    if address is not None:
-        addresses.refuse_storage_options()
-        _check_address(str(address))
+    addresses.refuse_storage_options()
+    _check_address(address_of(named))
+
+
+def address_of(named: str) -> str:
+    """Returns the address of a scheduler, which may be named by the file that it wrote.
+
+    Raises:
+        UsageError: If that file cannot be read.
+    """
+    if not named.endswith(".json"):
+        return named
+    try:
+        return str(json.loads(Path(named).read_bytes())["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            "the scheduler file cannot be read",
+            where=named,
+            why=str(error),
+            state=addresses.UNTOUCHED,
+            next_step="Name the file that dask scheduler --scheduler-file wrote",
+        ) from error
 
 
 def _check_address(address: str) -> None:
@@ -70,18 +85,3 @@ async def _identity(address: str) -> dict[str, Any]:
         finally:
             comm.abort()
     return found if isinstance(found, dict) else {}
-
-
-def _address_in(scheduler_file: Any) -> str | None:
-    if scheduler_file is None:
-        return None
-    try:
-        return str(json.loads(Path(str(scheduler_file)).read_bytes())["address"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            "the scheduler file cannot be read",
-            where=str(scheduler_file),
-            why=str(error),
-            state=addresses.UNTOUCHED,
-            next_step="Name the file that dask scheduler --scheduler-file wrote",
-        ) from error

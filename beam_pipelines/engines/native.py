@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from typing import ClassVar, NamedTuple
 
 from beam_pipelines.engines.engine import Engine, Start
 from beam_pipelines.engines.settings import Chosen, EngineSpec, Facts, number_of
-from beam_pipelines.engines.watch import cancel_soon, explained_end, follow
+from beam_pipelines.engines.watch import KEPT, cancel_soon, explained_end, follow
 from shardkit.conversion.exchange import remove_worker_folders
 from shardkit.conversion.plan import Plan, load_plan
 from shardkit.conversion.run.local import stop_workers
@@ -116,13 +117,24 @@ class NativeEngine(Engine):
         opened = open_plan(plan_path)
         plan = load_plan(plan_path)
         work = Work(plan_path, plan, num_workers, chosen)
-        explained = explained_end(self.options.runner, self.spec.extra, plan, self.lost, on_lost_worker)
-        with explained, ExitStack() as stack:
+        end_if_lost = partial(self._end_if_lost, on_lost_worker)
+        with explained_end(self.options.runner, self.spec.extra, plan, end_if_lost), ExitStack() as stack:
             stack.callback(remove_worker_folders)
             session = _begin(stack, self.session(work))
             _running[:] = [session]
             convert = partial(convert_by, opened, session.each, session.shuffled)
             follow(convert, session.cancel, plan, 60 * number_of(chosen, "stall-minutes"))
+
+    def _end_if_lost(self, on_lost_worker: Callable[[StorageError], None], error: Exception) -> None:
+        if found := re.search(self.lost, f"{type(error).__name__}: {error}"):
+            on_lost_worker(
+                StorageError(
+                    f"workers of {self.options.runner} died over the same part again and again",
+                    why=f"{found.group().splitlines()[0]}; most often the system ran out of memory",
+                    state=KEPT,
+                    next_step="Run the same command again, with fewer --workers if memory is short",
+                )
+            )
 
 
 def _stop() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -32,22 +32,19 @@ class Job(NamedTuple):
         name: Of the engine, for messages.
         flags: Of Beam.
         stall_s: Give up when no worker has done anything for so long.
-        cluster: Gives more flags, which name a cluster that ends with the job.
     """
 
     name: str
     flags: Sequence[str]
     stall_s: float
-    cluster: AbstractContextManager[list[str]]
 
 
-def run_on_engine(job: Job, plan_path: str, on_lost_worker: Callable[[StorageError], None]) -> None:
+def run_on_engine(job: Job, plan_path: str) -> None:
     """Runs a stored plan on an engine and returns when the dataset is committed.
 
     Args:
         job: Which engine, and what it gets.
         plan_path: Of the plan, in a folder that all workers share.
-        on_lost_worker: Called when workers died over the same part again and again; must end the process.
 
     Raises:
         ShardkitError: What a worker reported, or what became of the engine.
@@ -56,14 +53,13 @@ def run_on_engine(job: Job, plan_path: str, on_lost_worker: Callable[[StorageErr
     with ExitStack() as stack:
         for context in (quiet_beam(), _quiet_threads(), temporary_files_in(plan.work_path("tmp"))):
             stack.enter_context(context)
-        more = stack.enter_context(job.cluster)
-        with explained_end(job.name, "beam", plan, r"(?<=KilledWorker: )[^\n]*", on_lost_worker):
-            pipeline = beam.Pipeline(options=PipelineOptions([*more, *job.flags]))
+        with explained_end(job.name, "beam", plan):
+            pipeline = beam.Pipeline(options=PipelineOptions(list(job.flags)))
             convert_pipeline(pipeline, plan_path)
             result = pipeline.run()
             _running[:] = [result]
             follow(result.wait_until_finish, result.cancel, plan, job.stall_s)
-            if result.state not in (PipelineState.DONE, None):
+            if result.state != PipelineState.DONE:
                 raise RuntimeError(f"the job ended as {result.state}")
             if own_commit(plan) is None:
                 raise _ended_early(job.name)
@@ -95,7 +91,7 @@ def _quiet_threads() -> Iterator[None]:
 def _ended_early(name: str) -> StorageError:
     return StorageError(
         f"{name} says that the job is over, and there is no dataset",
-        why="most often a part that hands out its work has ended, such as a scheduler",
+        why="most often a part that hands out its work has ended, such as a job service",
         state=KEPT,
         next_step="See whether it lives, then run the same command again to go on",
     )

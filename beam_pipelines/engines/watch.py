@@ -92,7 +92,7 @@ def cancel_soon(cancel: Callable[[], None]) -> None:
 
 @contextmanager
 def explained_end(
-    name: str, extra: str, plan: Plan, lost: str, on_lost_worker: Callable[[StorageError], None]
+    name: str, extra: str, plan: Plan, end_if_lost: Callable[[Exception], None] = lambda error: None
 ) -> Iterator[None]:
     """Turns what an engine raises into what a worker reported, or into an error of the engine.
 
@@ -100,8 +100,7 @@ def explained_end(
         name: Of the engine.
         extra: Of shardkit, which its workers need.
         plan: As the command has it.
-        lost: A pattern of the name and the text of errors of workers that died over the same part again and again.
-        on_lost_worker: Called then; must end the process.
+        end_if_lost: Ends the process if workers died over the same part again and again.
     """
     try:
         yield
@@ -112,8 +111,7 @@ def explained_end(
             fetch(plan, FAILURE_FILES)
         if (failure := read_failure(plan)) is not None and failure.error is not None:
             raise ShardkitError.from_dict(failure.error) from None
-        if found := re.search(lost, f"{type(error).__name__}: {error}"):
-            on_lost_worker(_lost_worker(name, found.group()))
+        end_if_lost(error)
         raise _explained(error, name, extra) from error
 
 
@@ -149,15 +147,6 @@ def _stands_still(stall_s: float, state: str) -> StorageError:
         state=state,
         next_step="See whether its workers live, then run the same command again; --engine-option "
         "stall-minutes=N waits longer",
-    )
-
-
-def _lost_worker(name: str, why: str) -> StorageError:
-    return StorageError(
-        f"workers of {name} died over the same part again and again",
-        why=f"{why.splitlines()[0]}; most often the system ran out of memory",
-        state=KEPT,
-        next_step="Run the same command again, with fewer --workers if memory is short",
     )
 
 

@@ -73,7 +73,10 @@ ENGINES: dict[str, EngineFacts] = {
         memory_factor=1.0,
     ),
     "beam": EngineFacts("beam_pipelines.engines.portable:OneProcess", _FN_API, memory_factor=_FN_API_FACTOR),
-    "dask": EngineFacts("beam_pipelines.engines.dask:Dask", _FN_API),
+    "dask": EngineFacts(
+        "beam_pipelines.engines.dask:Dask",
+        Limit(2**62, "shardkit: a task of Dask takes the records of its key as pieces, one a part of the inputs"),
+    ),
     "flink": EngineFacts(
         "beam_pipelines.engines.portable:Flink",
         _FN_API._replace(source="apache/beam#18848: Flink holds all values of a key in memory, as one"),

@@ -38,8 +38,8 @@ _FOLDER_PREFIX, _LOCK = "shardkit-worker-", "lock"
 # A folder that was made just now may not be locked yet.
 _YOUNG_S = 60.0
 
-# Those of this process.
-_folders: list[Path] = []
+# Those of this process: the plan that each is for, and its lock.
+_folders: list[tuple[str, Path, int]] = []
 
 _Item = TypeVar("_Item")
 
@@ -203,7 +203,7 @@ def receive_plan(url: str) -> Plan:
         OutOfSpaceError, UsageError: If the folder cannot be made.
     """
     offered = msgspec.json.decode(storage.read_bytes(url), type=Plan)
-    folder = _new_folder()
+    folder = _new_folder(url)
     plan = msgspec.structs.replace(offered, work_dir=folder)
     # The recipe goes into the manifest as it is.
     options = _with_files_in(plan.transforms.options, plan.work_path(_BESIDE))
@@ -245,30 +245,38 @@ def check_exchange(plan: Plan) -> None:
         )
 
 
-def _new_folder() -> str:
+def _new_folder(url: str) -> str:
     for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
         with suppress(OSError):
             _remove_dead(path)
     folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
     # Held until the process ends, however it ends.
-    fcntl.flock(os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_EX)
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     if not _folders:
         atexit.register(remove_worker_folders)
-    _folders.append(folder)
+    _folders.append((url, folder, lock))
     return str(folder)
 
 
-def remove_worker_folders() -> None:
-    """Removes the folders that `receive_plan` made in this process, for processes that end without `atexit`."""
-    while _folders:
-        shutil.rmtree(_folders.pop(), ignore_errors=True)
+def remove_worker_folders(url: str | None = None) -> None:
+    """Removes the folders that `receive_plan` made in this process, for processes that end without `atexit` or live on.
+
+    Args:
+        url: Of the only plan that is over; None for all.
+    """
     receive_plan.cache_clear()
+    for found in [found for found in _folders if url in (None, found[0])]:
+        _folders.remove(found)
+        shutil.rmtree(found[1], ignore_errors=True)
+        os.close(found[2])
 
 
 def _remove_dead(folder: Path) -> None:
     if time.time() - folder.stat().st_mtime < _YOUNG_S:
         return
-    handle = os.open(folder / _LOCK, os.O_RDWR)
+    # A step that was at work when its folder was removed may have made it again, without the lock.
+    handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder, ignore_errors=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,15 @@ import msgspec
 import pyarrow as pa
 
 from shardkit.conversion.commit.commit import COMMITTED_FILE, commit_dataset
-from shardkit.conversion.exchange import fetch, fetch_folder, in_threads, receive_plan, upload, upload_progress
+from shardkit.conversion.exchange import (
+    fetch,
+    fetch_folder,
+    in_threads,
+    receive_plan,
+    remove_worker_folders,
+    upload,
+    upload_progress,
+)
 from shardkit.conversion.extract.extract import extract_split, fetch_extracted, load_extracted
 from shardkit.conversion.extract.first_pass import mark_names, mark_rows, run_first_pass
 from shardkit.conversion.extract.runs import Segment
@@ -89,15 +98,26 @@ def open_plan(plan_path: str, num_threads: int = 1, progress: Callable[[Path], P
     return Opened(plan_path, plan, progress(plan.work_path("progress")), max(1, num_threads))
 
 
-@functools.lru_cache(maxsize=1)
+_opening = threading.Lock()
+
+
+@functools.lru_cache(maxsize=4)
 def _opened_here(plan_path: str) -> Opened:
     return_freed_memory()
     return open_plan(plan_path)
 
 
 def call_step(plan_path: str, step: Step, item: Any) -> Any:
-    """Calls a step in a worker process of an engine, which opens the plan once for all steps."""
-    return step(_opened_here(plan_path), item)
+    """Calls a step in a worker process of an engine, which opens the plan once for all steps and threads."""
+    with _opening:
+        opened = _opened_here(plan_path)
+    return step(opened, item)
+
+
+def close_plan(plan_path: str) -> None:
+    """Forgets a plan in a worker process that lives on when its conversion has ended."""
+    _opened_here.cache_clear()
+    remove_worker_folders(plan_path)
 
 
 def convert_by(opened: Opened, each: Each, shuffled: Shuffled | None = None) -> None:

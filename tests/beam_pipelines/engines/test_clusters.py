@@ -1,4 +1,4 @@
-"""Spark and Ray on clusters that somebody started: their own processes die, and the command says so in time."""
+"""Spark, Ray and Dask on clusters that somebody started: their own processes die, and the command says so in time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ import psutil
 import pytest
 
 from shardkit.dataset.open import list_versions
+from shardkit.storage import files as storage
 from tests.support.engines.conversions import SETTINGS, convert, shards_of, start, wait_for
-from tests.support.engines.native import end, ray_cluster, spark_cluster
+from tests.support.engines.native import (
+    dask_workers,
+    end,
+    processes_below,
+    ray_cluster,
+    running_dask_cluster,
+    spark_cluster,
+)
+from tests.support.stores.servers import serve, use
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 
@@ -117,3 +126,48 @@ def test_a_head_of_ray_that_is_lost_ends_the_command(tmp_path, inputs, slowed, c
     address, head, second = cluster_of_ray
     process = start(inputs, tmp_path / "out", *slowed.option, "--runner", "ray", *options_of((f"address={address}",)))
     lose(process, tmp_path / "out", (head, second))
+
+
+@pytest.fixture
+def cluster_of_dask(tmp_path):
+    pytest.importorskip("distributed")
+    (tmp_path / "cluster").mkdir()
+    with running_dask_cluster(tmp_path / "cluster") as cluster:
+        yield cluster
+
+
+def test_a_scheduler_of_dask_that_is_named_by_its_file_does_the_work(
+    tmp_path, inputs, shouted, slowed, cluster_of_dask
+):
+    process = start(
+        inputs, tmp_path / "out", *slowed.option, "--runner", "dask", *options_of((f"address={cluster_of_dask[0]}",))
+    )
+    wait_for(process, lambda: any(tmp_path.glob("out/work/*/extract/*.msgpack")))
+    assert dask_workers(processes_below(process)) == [], "it started a cluster beside the named one"
+    slowed.run()
+    _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 0, stderr
+    assert list(shards_of(tmp_path / "out").values()) == shouted
+
+
+def test_workers_of_dask_that_live_on_keep_nothing_of_a_conversion(tmp_path, inputs, clean, monkeypatch):
+    pytest.importorskip("distributed")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    with serve("moto", tmp_path) as server:
+        use(server, monkeypatch)
+        with running_dask_cluster(tmp_path) as (address, _, _):
+            for path in inputs.iterdir():
+                storage.put_file(path, f"{server.url}/in/{path.name}")
+            for name in ("one", "two"):
+                own = ("--runner", "dask", *options_of((f"address={address}",)), "--work-dir", f"{server.url}/work")
+                result = convert(f"{server.url}/in", f"{server.url}/{name}", *own)
+                assert result.returncode == 0, result.stderr
+                assert shards_of(f"{server.url}/{name}") == clean
+            assert list((tmp_path / "tmp").glob("shardkit-worker-*")) == []
+
+
+def test_a_scheduler_of_dask_that_is_lost_ends_the_command(tmp_path, inputs, slowed, cluster_of_dask):
+    address, scheduler, _ = cluster_of_dask
+    process = start(inputs, tmp_path / "out", *slowed.option, "--runner", "dask", *options_of((f"address={address}",)))
+    lose(process, tmp_path / "out", (scheduler,))

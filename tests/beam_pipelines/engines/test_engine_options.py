@@ -13,12 +13,10 @@ import grpc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
 from beam_pipelines.engines.engine import class_of, engine_for
 from beam_pipelines.engines.portable import FLINK_JAR, PRISM
-from beam_pipelines.engines.settings import EngineOptions, Facts, beam_flags, choose_settings, parse_option, value_of
+from beam_pipelines.engines.settings import EngineOptions, Facts, beam_flags, choose_settings, parse_option
 from shardkit.cli.convert import command
 from shardkit.cli.shell.engine_options import engine_rows, split_flags
 from shardkit.conversion.engines import ENGINES as ALL
@@ -53,13 +51,11 @@ def test_beam_understands_every_flag():
     known = PipelineOptions(["--runner=DirectRunner"]).get_all_options()
     for name, engine in ENGINES.items():
         for setting in engine.settings:
-            if setting.flag is not None and not setting.flag.startswith("dask_"):
+            if setting.flag is not None:
                 assert setting.flag in known, (name, setting.flag)
 
 
-@pytest.mark.parametrize(
-    ("runner", "extra"), [("beam", "beam"), ("flink", "beam"), ("dask", "dask"), ("dataflow", "dataflow")]
-)
+@pytest.mark.parametrize(("runner", "extra"), [("beam", "beam"), ("flink", "beam"), ("dataflow", "dataflow")])
 def test_without_beam_the_extra_of_the_engine_is_named(monkeypatch, runner, extra):
     monkeypatch.setattr("beam_pipelines.engines.beam_engine.find_spec", lambda name: None)
     with pytest.raises(UsageError) as caught:
@@ -96,15 +92,6 @@ def test_prism_gets_suitable_settings():
     assert as_beam_sees("prism", values=(("program", "/opt/prism"),))["prism_location"] == "/opt/prism"
 
 
-@given(st.integers(1, 1000), st.integers(1, 10**6))
-def test_dask_deals_the_inputs_to_every_worker(num_workers, num_input_splits):
-    engine = ENGINES["dask"]
-    chosen = choose_settings(engine, "dask", EngineOptions(runner="dask"), Facts(num_workers, num_input_splits, {}))
-    partitions = int(value_of(chosen, "partitions") or 0)
-    assert 1 <= partitions <= min(256, num_input_splits)
-    assert partitions >= min(num_workers, num_input_splits, 256)
-
-
 def test_flags_of_beam_win_over_ours():
     seen = as_beam_sees("flink", "--parallelism=9", "--flink_version", "1.20", "--save_main_session")
     assert (seen["parallelism"], seen["flink_version"], seen["save_main_session"]) == (9, "1.20", True)
@@ -126,7 +113,7 @@ def test_a_flag_that_beam_refuses_ends_with_its_words_before_anything_is_read():
     assert "usage:" not in found.output
 
 
-@pytest.mark.parametrize("runner", [name for name in BEAM if name != "dask"])
+@pytest.mark.parametrize("runner", BEAM)
 def test_a_flag_that_beam_does_not_know_is_named(runner):
     notes = check_typed(runner, ["--paralelism=3", "--parallelism=2", "--own", "value"])
     assert [note.split(";")[0] for note in notes] == [
@@ -149,8 +136,6 @@ def test_what_is_no_program_of_prism_is_refused_before_anything_is_read(tmp_path
     ("runner", "option", "words"),
     [
         ("dask", "address=", "--engine-option address has no value"),
-        ("dask", "partitions=2.5", "invalid int value: '2.5'"),
-        ("dask", "partitions=0", "no positive number"),
         ("portable", "environment-type=WRONG", "Choose one of LOOPBACK, EXTERNAL, DOCKER, PROCESS"),
         ("portable", "environment-type=EXTERNAL", "environment-config=HOST:PORT"),
         ("prism", "stall-minutes=nan", "no positive number"),
@@ -193,9 +178,8 @@ def test_an_address_without_a_listener_is_reported_at_once(tmp_path, options, wh
         ("tcp://127.0.0.1:x", "'tcp://127.0.0.1:x' is no address of a scheduler of Dask"),
     ],
 )
-@pytest.mark.parametrize("way", [["--engine-option", "address={}"], ["--", "--dask_client_address={}"]])
-def test_an_address_of_dask_that_is_none_is_refused_before_anything_is_read(tmp_path, address, words, way):
-    typed = [text.format(address) for text in way]
+def test_an_address_of_dask_that_is_none_is_refused_before_anything_is_read(tmp_path, address, words):
+    typed = ["--engine-option", f"address={address}"]
     found = CliRunner().invoke(command, [str(tmp_path / "gone.csv"), "out", "--runner", "dask", *typed])
     assert isinstance(found.exception, UsageError), found.output
     assert words in str(found.exception)
@@ -237,7 +221,7 @@ def test_a_scheduler_file_that_is_none_is_refused(tmp_path):
         if content is not None:
             (tmp_path / "scheduler.json").write_text(content)
         with pytest.raises(UsageError, match="the scheduler file cannot be read"):
-            check_engine(EngineOptions(runner="dask", flags=(f"--dask_scheduler_file={tmp_path}/scheduler.json",)))
+            check_engine(EngineOptions(runner="dask", values=(("address", f"{tmp_path}/scheduler.json"),)))
 
 
 def test_options_of_stores_that_would_not_arrive_are_refused(monkeypatch):
@@ -291,10 +275,10 @@ def test_flags_of_beam_say_where_somebody_has_to_listen():
         service.stop(None)
 
 
-def test_a_flag_that_nobody_reads_is_refused():
-    assert check_typed("dask", ["--dask_npartitions=3"]) == ()
-    with pytest.raises(UsageError, match=r"no flag --dask_npartition: did you mean --dask_npartitions\?"):
-        check_typed("dask", ["--dask_npartition=3"])
+@pytest.mark.parametrize("runner", ["spark", "ray", "dask"])
+def test_a_flag_that_nobody_reads_is_refused(runner):
+    with pytest.raises(UsageError, match=f"--runner {runner} takes no flags of Beam: --parallelism=3 was given"):
+        check_engine(EngineOptions(runner=runner, flags=("--parallelism=3",)))
 
 
 def test_an_option_without_a_value_is_refused():

@@ -13,7 +13,8 @@ import pytest
 from shardkit.dataset.open import list_versions
 from shardkit.storage import files as storage
 from tests.support.campaign import in_campaign
-from tests.support.engines.conversions import convert, dask_workers, shards_of, start, wait_for
+from tests.support.engines.conversions import convert, shards_of, start, wait_for
+from tests.support.engines.native import dask_workers, processes_below
 from tests.support.stores.servers import KINDS, serve, use
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
@@ -86,7 +87,7 @@ def test_a_worker_that_dies_after_a_shard_was_written_changes_no_byte(store, tmp
         "--num-shards", 40,
     )  # fmt: skip
     wait_for(process, lambda: storage.list_names(f"{place}/far/data") != [], limit_s=200, pause_s=0.05)
-    next(dask_workers(process)).kill()
+    dask_workers(processes_below(process))[0].kill()
     stdout, stderr = process.communicate(timeout=200)
     assert process.returncode == 0, stderr
     here = convert(f"{store}/in", f"{place}/here", "--num-shards", 40)

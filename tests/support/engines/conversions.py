@@ -6,11 +6,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from shardkit.dataset.open import open_dataset
 
@@ -81,13 +80,3 @@ def wait_for(
         assert process.poll() is None, f"it ended before it could be cut off: {process.communicate()}"
         assert time.monotonic() < deadline
         time.sleep(pause_s)
-
-
-def dask_workers(process: subprocess.Popen[str]) -> Iterator[psutil.Process]:
-    """Yields the worker processes of a cluster that a command started, and no helper of multiprocessing."""
-    for child in psutil.Process(process.pid).children(recursive=True):
-        try:
-            if any("spawn_main" in word for word in child.cmdline()):
-                yield child
-        except psutil.NoSuchProcess:
-            continue

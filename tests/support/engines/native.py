@@ -1,10 +1,11 @@
-"""Spark and Ray as tests need them: which processes are workers, and clusters that are started by hand."""
+"""Spark, Ray and Dask as tests need them: which processes are workers, and clusters that are started by hand."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +60,12 @@ def ray_workers(found: list[psutil.Process]) -> list[psutil.Process]:
     return [p for p in found if _says(p, "ray::call_step")]
 
 
-WORKERS = {"spark": spark_workers, "ray": ray_workers}
+def dask_workers(found: list[psutil.Process]) -> list[psutil.Process]:
+    """Returns those of the processes that are workers of Dask, and no helper of multiprocessing."""
+    return [p for p in found if _says(p, "spawn_main")]
+
+
+WORKERS = {"spark": spark_workers, "ray": ray_workers, "dask": dask_workers}
 
 
 @contextlib.contextmanager
@@ -111,6 +117,29 @@ def ray_cluster() -> Iterator[tuple[str, psutil.Process, psutil.Process]]:
         cluster.shutdown()
 
 
+@contextlib.contextmanager
+def running_dask_cluster(folder: Path) -> Iterator[tuple[str, psutil.Process, psutil.Process]]:
+    """Starts a scheduler and a worker as somebody would by hand; yields the scheduler's file, and both processes."""
+    file = folder / "scheduler.json"
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: str) -> psutil.Process:
+            process = psutil.Popen(
+                [sys.executable, "-m", "dask", *arguments, "--no-dashboard", "--host", "127.0.0.1"],
+                env={**os.environ, "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"},
+                cwd=folder,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(end, process)
+            return process
+
+        scheduler = start("scheduler", "--port", "0", "--scheduler-file", str(file))
+        _wait_for_words(file, '"workers"')
+        worker = start("worker", "--scheduler-file", str(file), "--nthreads", "2")
+        yield str(file), scheduler, worker
+
+
 def end(process: psutil.Process) -> None:
     """Kills a process and all below it."""
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -123,8 +152,8 @@ def end(process: psutil.Process) -> None:
 
 def _wait_for_words(log: Path, words: str) -> None:
     deadline = time.monotonic() + 90
-    while words not in log.read_text(errors="replace"):
-        assert time.monotonic() < deadline, log.read_text(errors="replace")
+    while not log.exists() or words not in log.read_text(errors="replace"):
+        assert time.monotonic() < deadline, f"{log} does not say {words!r}"
         time.sleep(0.1)
 
 
