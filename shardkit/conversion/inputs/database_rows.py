@@ -107,7 +107,7 @@ def server_rows(options: ConvertRequest, work_root: str) -> Iterator[ServerRows 
 
 def holds_server_rows(path: str, work_root: str) -> bool:
     """Whether `server_rows` made a file."""
-    return Path(path).parent == storage.local_path(work_root) / ROWS_FOLDER
+    return storage.local_path(work_root) / ROWS_FOLDER in Path(path).parents
 
 
 def forget_server_rows(plan: Plan) -> None:
