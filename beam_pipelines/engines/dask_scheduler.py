@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from beam_pipelines.engines import addresses
+from shardkit.clusters import addresses
 from shardkit.errors import UsageError
 
 _WHAT = "scheduler of Dask"

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import shutil
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from beam_pipelines.engines.addresses import UNTOUCHED, check_port, refuse_storage_options
 from beam_pipelines.engines.native import NativeEngine, Session, Work
 from beam_pipelines.engines.settings import (
     SHARED,
@@ -26,42 +22,26 @@ from beam_pipelines.engines.settings import (
     no_value,
     value_of,
 )
-from beam_pipelines.engines.watch import KEPT
+from shardkit.clusters.addresses import CONVERSION
+from shardkit.clusters.ray import PACKAGES, begin, check_head, find_obstacle, own_cluster, short_folder
 from shardkit.conversion.shards.chunks import UnitKey
 from shardkit.conversion.steps import Step, call_step
-from shardkit.errors import StorageError, UsageError
+from shardkit.errors import UsageError
 from shardkit.units import MiB
 
 _TRIES = 4
-_ADDRESS = re.compile(r"([\w.-]+):(\d+)")
-# Paths of sockets have 107 characters at most, of which Ray takes this many.
-_SOCKET_CHARACTERS = 75
 # What Ray needs for itself, where no records go through it.
 _STORE_BYTES = 128 * MiB
 
 
 def _needs(options: EngineOptions, facts: Facts) -> UsageError | None:
-    address = dict(options.values).get("address", "")
-    if address.startswith("ray://"):
-        return UsageError(
-            "a conversion does not run through Ray Client",
-            why="the layout and the commit are done by the command, which must be on a node of the cluster",
-            state=UNTOUCHED,
-            next_step="Run the command on a node, or hand it over with ray job submit, and name address=auto",
-        )
-    if address and address != "auto" and _ADDRESS.fullmatch(address) is None:
-        return UsageError(
-            f"{address!r} is no address of a head node of Ray",
-            state=UNTOUCHED,
-            next_step="Write it like --engine-option address=HOST:6379, or address=auto",
-        )
-    return None
+    return find_obstacle(dict(options.values).get("address"), CONVERSION)
 
 
 class Ray(NativeEngine):
     """Ray 2."""
 
-    packages = ("ray",)
+    packages = PACKAGES
     lost = r"(WorkerCrashedError|NodeDiedError|OutOfMemoryError|ObjectLostError|ObjectReconstruction\w+)[^\n]*"
     spec = EngineSpec(
         title="Ray 2: a cluster of this machine, or a running one",
@@ -90,12 +70,7 @@ class Ray(NativeEngine):
 
     def check_address(self, chosen: Sequence[Chosen]) -> None:
         """Checks that the head node of a running cluster answers."""
-        address = value_of(chosen, "address")
-        if address is None:
-            return
-        refuse_storage_options()
-        if (found := _ADDRESS.fullmatch(address)) is not None:
-            check_port("head node of Ray", address, found[1], int(found[2]))
+        check_head(value_of(chosen, "address"), CONVERSION)
 
     @contextlib.contextmanager
     def session(self, work: Work) -> Iterator[Session]:
@@ -103,7 +78,7 @@ class Ray(NativeEngine):
         import ray
 
         address = value_of(work.chosen, "address")
-        folder = Path(tempfile.mkdtemp(prefix="shardkit-ray-", dir=_short_folder())) if address is None else None
+        folder = Path(tempfile.mkdtemp(prefix="shardkit-ray-", dir=short_folder())) if address is None else None
         try:
             _begin(work, address, folder)
             tasks = _Tasks(work.plan_path)
@@ -182,51 +157,11 @@ def _write(write: Callable[[Any], Any], key: UnitKey, refs: Sequence[Any]) -> An
 
 
 def _begin(work: Work, address: str | None, folder: Path | None) -> None:
-    import ray
-
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    settings: dict[str, Any] = {"address": address}
-    if address is None:
-        settings = {
-            "address": "local",
-            "num_cpus": work.num_workers,
-            "include_dashboard": False,
-            "object_store_memory": _STORE_BYTES if work.plan.exchange is None else None,
-            "object_spilling_directory": str(work.plan.work_path("tmp")),
-            "_temp_dir": str(folder),
-            "_node_ip_address": "127.0.0.1",
-        }
     files = work.plan.work_path("tmp")
-    files.mkdir(parents=True, exist_ok=True)
-    quiet = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
-    # Ray puts the current folder, where anything may lie, in front of all places of modules.
-    with warnings.catch_warnings(), contextlib.chdir(files), _temporary_files_of_workers_in(files):
-        warnings.simplefilter("ignore")
-        try:
-            ray.init(**settings, **quiet)
-        except Exception as error:
-            raise StorageError(
-                "Ray did not start" if address is None else "Ray takes no work",
-                where=address,
-                why=" ".join(str(error).split())[:500] or type(error).__name__,
-                state=KEPT,
-                next_step="With --debug it shows everything",
-            ) from error
-
-
-@contextlib.contextmanager
-def _temporary_files_of_workers_in(folder: Path) -> Iterator[None]:
-    # Ray kills its workers, which then remove nothing; and they get the variables that are set when it starts.
-    before = os.environ.get("TMPDIR")
-    os.environ["TMPDIR"] = str(folder)
-    try:
-        yield
-    finally:
-        del os.environ["TMPDIR"]
-        if before is not None:
-            os.environ["TMPDIR"] = before
-
-
-def _short_folder() -> str:
-    folder = tempfile.gettempdir()
-    return folder if len(folder) + len("/shardkit-ray-12345678/") + _SOCKET_CHARACTERS <= 107 else "/tmp"
+    settings: dict[str, Any] = {"address": address}
+    if folder is not None:
+        settings = own_cluster(work.num_workers, folder) | {
+            "object_store_memory": _STORE_BYTES if work.plan.exchange is None else None,
+            "object_spilling_directory": str(files),
+        }
+    begin(settings, files, CONVERSION)

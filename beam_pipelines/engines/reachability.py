@@ -13,9 +13,9 @@ from typing import Any
 import grpc
 from apache_beam.options.pipeline_options import PortableOptions
 
-from beam_pipelines.engines import addresses
-from beam_pipelines.engines.addresses import UNTOUCHED, check_port, no_answer, refuse_storage_options
 from beam_pipelines.engines.beam_options import parsed_options
+from shardkit.clusters import addresses
+from shardkit.clusters.addresses import UNTOUCHED, check_port, no_answer, refuse_storage_options
 from shardkit.errors import StorageError, UsageError
 
 _DOCKER_S = 30.0

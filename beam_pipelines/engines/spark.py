@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from beam_pipelines.engines.addresses import UNTOUCHED, check_port, refuse_storage_options
 from beam_pipelines.engines.native import NativeEngine, Session, Work
 from beam_pipelines.engines.settings import SHARED, STALL, Chosen, EngineOptions, EngineSpec, Facts, Setting, value_of
-from beam_pipelines.engines.watch import KEPT
+from shardkit.clusters.addresses import CONVERSION
+from shardkit.clusters.spark import PACKAGES, SUBMITTED, base_settings, check_master, find_obstacle, new_context
 from shardkit.conversion.shards.chunks import UnitKey
 from shardkit.conversion.steps import Step, call_step
-from shardkit.errors import StorageError, UsageError
+from shardkit.errors import UsageError
 
-# Set by spark-submit, which has started a Spark and runs this process below it.
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _CONF = "conf."
 _TRIES = 4
-_ONE_MASTER = re.compile(r"spark://([^:/,]+):(\d+)")
 
 
 def _master(facts: Facts) -> str | None:
-    return None if _SUBMITTED in facts.environment else f"local[{facts.num_workers},{_TRIES}]"
+    return None if SUBMITTED in facts.environment else f"local[{facts.num_workers},{_TRIES}]"
 
 
 def _python(facts: Facts) -> str:
@@ -38,29 +31,13 @@ def _python(facts: Facts) -> str:
 
 
 def _needs(options: EngineOptions, facts: Facts) -> UsageError | None:
-    master = dict(options.values).get("master", "")
-    if master.startswith("sc://") or facts.environment.get("SPARK_REMOTE"):
-        return UsageError(
-            "Spark Connect cannot run a conversion",
-            why="it takes queries of tables only, and no functions of files",
-            state=UNTOUCHED,
-            next_step="Name the cluster itself, like --engine-option master=spark://HOST:7077, and unset SPARK_REMOTE",
-        )
-    java = Path(facts.environment.get("JAVA_HOME", ""), "bin/java")
-    if java.exists() or shutil.which("java") is not None:
-        return None
-    return UsageError(
-        "Spark needs Java, and there is none",
-        why="JAVA_HOME names none, and no program java is on the path",
-        state=UNTOUCHED,
-        next_step="Install Java 17, such as the package openjdk-17-jre-headless",
-    )
+    return find_obstacle(dict(options.values).get("master"), facts.environment, CONVERSION)
 
 
 class Spark(NativeEngine):
     """Apache Spark 3.5 or 4."""
 
-    packages = ("pyspark", "py4j")
+    packages = PACKAGES
     lost = r"(Python worker exited unexpectedly|ExecutorLostFailure)[^\n]*"
     spec = EngineSpec(
         title="Apache Spark 3.5 or 4, by PySpark: on this machine, or a cluster",
@@ -94,24 +71,13 @@ class Spark(NativeEngine):
 
     def check_address(self, chosen: Sequence[Chosen]) -> None:
         """Checks that the master of a cluster answers."""
-        master = value_of(chosen, "master")
-        if master is None or master.startswith("local"):
-            return
-        refuse_storage_options()
-        if master.startswith("spark://") and "," not in master:
-            if (found := _ONE_MASTER.fullmatch(master)) is None:
-                raise UsageError(
-                    f"{master!r} is no address of a master of Spark",
-                    state=UNTOUCHED,
-                    next_step="Write it like --engine-option master=spark://HOST:7077",
-                )
-            check_port("master of Spark", master, found[1], int(found[2]))
+        check_master(value_of(chosen, "master"), CONVERSION)
 
     @contextmanager
     def session(self, work: Work) -> Iterator[Session]:
         """Begins a session with Spark."""
         os.environ["PYSPARK_PYTHON"] = str(value_of(work.chosen, "python"))
-        context = _new_context(_settings(work), work.plan.work_path("tmp"))
+        context = new_context(_settings(work), work.plan.work_path("tmp"), CONVERSION)
         call = partial(partial, _call_step, work.plan_path)
 
         def each(step: Step, items: Sequence[Any]) -> list[Any]:
@@ -152,50 +118,4 @@ def _values(first: bytes, rest: Iterator[tuple[UnitKey, bytes]]) -> Iterator[byt
 
 def _settings(work: Work) -> dict[str, str]:
     typed = {c.setting.key.removeprefix(_CONF): str(c.value) for c in work.chosen if c.setting.key.startswith(_CONF)}
-    master, folder = value_of(work.chosen, "master"), str(work.plan.work_path("tmp"))
-    settings = {
-        "spark.app.name": "shardkit",
-        # What a killed process leaves is found by the next run.
-        "spark.local.dir": folder,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        # The folder of the user, where anything may lie, is no place of modules.
-        "spark.executorEnv.PYTHONSAFEPATH": "1",
-    }
-    if master is not None:
-        settings["spark.master"] = master
-        if master.startswith("local"):
-            settings |= {
-                "spark.driver.bindAddress": "127.0.0.1",
-                "spark.driver.host": "127.0.0.1",
-                "spark.executorEnv.SPARK_LOCAL_DIRS": folder,
-                # Java only hands work out: compiling its own code takes more of the processor than all it does.
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            }
-    return settings | typed
-
-
-def _new_context(settings: dict[str, str], folder: Path) -> Any:
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-
-    conf = SparkConf(loadDefaults=False)
-    for key, value in settings.items():
-        conf.set(key, value)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "spark.log"
-    with path.open("wb") as log, warnings.catch_warnings():
-        # With a new pandas PySpark warns of its functions of tables, of which none is used.
-        warnings.simplefilter("ignore")
-        try:
-            streams = {} if os.environ.get("SHARDKIT_DEBUG") else {"stdout": log, "stderr": log}
-            return SparkContext(conf=conf, gateway=launch_gateway(conf, streams))
-        except Exception as error:
-            lines = path.read_text(errors="replace").splitlines() or str(error).splitlines() or [type(error).__name__]
-            raise StorageError(
-                "Spark did not start",
-                why=next((line for line in lines if re.search(r"(Error|Exception)\b.*:", line)), lines[-1])[:500],
-                state=KEPT,
-                next_step="With --debug it shows everything",
-            ) from error
+    return base_settings(value_of(work.chosen, "master"), str(work.plan.work_path("tmp"))) | typed

@@ -195,7 +195,7 @@ def test_a_missing_scheduler_of_dask_is_reported_at_once(form):
 
 
 def test_what_listens_there_and_is_something_else_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("beam_pipelines.engines.addresses.CONNECT_S", 0.5)
+    monkeypatch.setattr("shardkit.clusters.addresses.CONNECT_S", 0.5)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

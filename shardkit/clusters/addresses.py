@@ -4,12 +4,41 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import NamedTuple
 
 from shardkit.errors import StorageError, UsageError
 from shardkit.storage.options import VARIABLE
 
 CONNECT_S = 10.0
 UNTOUCHED = "Nothing was read or written"
+
+
+class Client(NamedTuple):
+    """Who asks for a cluster, in the words of its messages.
+
+    Attributes:
+        work: What is to run there.
+        option: That names the cluster.
+        absent: The state where the cluster is not there.
+        kept: The state where it does not start.
+        why_no_ray_client: Why the work does not run through Ray Client.
+    """
+
+    work: str
+    option: str
+    absent: str
+    kept: str
+    why_no_ray_client: str
+
+
+# The first process of a conversion may have read something and died with the service.
+CONVERSION = Client(
+    "a conversion",
+    "--engine-option",
+    "Nothing was committed",
+    "Nothing was committed; finished parts are kept",
+    "the layout and the commit are done by the command, which must be on a node of the cluster",
+)
 
 
 def refuse_storage_options() -> None:
@@ -23,21 +52,20 @@ def refuse_storage_options() -> None:
         )
 
 
-def check_port(what: str, address: str, host: str, port: int) -> None:
+def check_port(what: str, address: str, host: str, port: int, client: Client = CONVERSION) -> None:
     """Raises `StorageError` if no program listens there."""
     try:
         socket.create_connection((host, port), timeout=CONNECT_S).close()
     except (OSError, OverflowError) as error:
-        raise no_answer(what, address, getattr(error, "strerror", None) or str(error)) from error
+        raise no_answer(what, address, getattr(error, "strerror", None) or str(error), client) from error
 
 
-def no_answer(what: str, address: str, why: str) -> StorageError:
+def no_answer(what: str, address: str, why: str, client: Client = CONVERSION) -> StorageError:
     """Returns the error for a service that is not there."""
     return StorageError(
         f"there is no {what}",
         where=address,
         why=why,
-        # The first process of a conversion may have read something and died with the service.
-        state="Nothing was committed",
+        state=client.absent,
         next_step="Start it, or correct the address, and run the same command again",
     )
