@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -119,22 +119,30 @@ class Watch:
     """Judges the signs of life of one worker by the clock of the process that reads them.
 
     Args:
-        path: The file that the worker writes.
+        path: The file that the worker writes; None where its signs come another way.
         now_s: When the worker was started.
         start_limit_s: Silence that is fine before the first sign.
     """
 
-    def __init__(self, path: Path, now_s: float, start_limit_s: float = START_LIMIT_S) -> None:
+    def __init__(self, path: Path | None, now_s: float, start_limit_s: float = START_LIMIT_S) -> None:
         self._path = path
         self._changed_s = now_s
         self.pulse = Pulse(limit_s=start_limit_s)
 
     def look(self, now_s: float) -> None:
         """Reads the newest sign."""
+        if self._path is None:
+            return
+        # There may be none yet, or it is just being written.
+        with suppress(OSError):
+            self.hear(self._path.read_bytes(), now_s)
+
+    def hear(self, text: bytes, now_s: float) -> None:
+        """Takes a sign as the worker wrote it."""
         try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=Pulse)
-        except (OSError, *DECODE_ERRORS):
-            return  # There is none yet, or it is just being written.
+            found = msgspec.json.decode(text, type=Pulse)
+        except DECODE_ERRORS:
+            return
         if found.count != self.pulse.count:
             self.pulse, self._changed_s = found, now_s
 

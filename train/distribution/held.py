@@ -24,19 +24,23 @@ _LOCK = "lock"
 
 
 class HeldPorts:
-    """Ports on loopback, bound but not listened to while the block runs.
+    """Ports, bound but not listened to while the block runs.
 
     A system gives a bound port to no other process. A port that is free could be taken by an outgoing connection of
     TensorFlow. A socket that allows sharing of its address can still listen there; those of TensorFlow do.
+
+    Args:
+        count: Of ports.
+        host: Address of the interface; all of them if empty.
     """
 
-    def __init__(self, count: int) -> None:
-        self._sockets = [_bound() for _ in range(count)]
+    def __init__(self, count: int, host: str = LOOPBACK) -> None:
+        self._sockets = [_bound(host) for _ in range(count)]
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """`host:port` of each."""
-        return tuple(f"{LOOPBACK}:{held.getsockname()[1]}" for held in self._sockets)
+        return tuple("{}:{}".format(*held.getsockname()) for held in self._sockets)
 
     def __enter__(self) -> Self:
         return self
@@ -48,9 +52,9 @@ class HeldPorts:
             held.close()
 
 
-def _bound() -> socket.socket:
+def _bound(host: str) -> socket.socket:
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    held.bind((LOOPBACK, 0))
+    held.bind((host, 0))
     # Only after the bind: a system may give the same port to two sockets that allow sharing.
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

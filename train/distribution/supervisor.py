@@ -35,7 +35,7 @@ from train.distribution.restart_policy import (
     causes_first,
     decide,
 )
-from train.distribution.worker_processes import Member, WorkerProcesses
+from train.distribution.worker_processes import Member, StartsWorkers, WorkerProcesses, Workers
 
 RESUME = "--resume"
 # Holds TensorFlow's messages of a chief, whose own output is passed through.
@@ -63,6 +63,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
         worker_counts: Numbers of workers that can share the run; None if any can.
         grace_s: For a last checkpoint when asked to stop.
         start_limit_s: Silence that is fine until a worker's first sign of life.
+        workers: Makes what starts and watches a generation of them.
     """
 
     command: tuple[str, ...]
@@ -73,6 +74,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     worker_counts: tuple[int, ...] | None = None
     grace_s: float = GRACE_S
     start_limit_s: float = START_LIMIT_S
+    workers: StartsWorkers = WorkerProcesses
 
 
 def supervise(
@@ -139,7 +141,9 @@ class _Supervisor:
         with contextlib.ExitStack() as stack:
             ports = stack.enter_context(HeldPorts(self._state.count if is_local else 0))
             limit_s, stopped = self._orders.start_limit_s, self._describe_state()
-            worker_processes = WorkerProcesses(self._command(), self._state.generation, self._folder, limit_s, stopped)
+            worker_processes = self._orders.workers(
+                self._command(), self._state.generation, self._folder, limit_s, stopped
+            )
             stack.callback(worker_processes.end)
             members = self._members(ports.addresses if is_local else self._orders.placement.workers)
             sizes = {m.log: m.log.stat().st_size for m in members if m.log is not None and m.log.exists()}
@@ -188,7 +192,7 @@ class _Supervisor:
             log = self._orders.logs / CHIEF_LOG
         return "" if log is None else f"; see {log}"
 
-    def _wait(self, worker_processes: WorkerProcesses) -> list[Event]:
+    def _wait(self, worker_processes: Workers) -> list[Event]:
         """Returns the events, after a while at most."""
         before_s = time.monotonic()
         events: list[Event] = [Signalled(number) for number in self._signals(_POLL_S)]
@@ -235,9 +239,7 @@ def _member(members: Sequence[Member], index: int) -> Member:
     return next(m for m in members if m.cluster.index == index)
 
 
-def _own_words(
-    action: Finish, processes: WorkerProcesses, members: Sequence[Member], sizes: dict[Path, int]
-) -> str | None:
+def _own_words(action: Finish, processes: Workers, members: Sequence[Member], sizes: dict[Path, int]) -> str | None:
     """Returns the last lines of a worker whose output went to a log, None where the first worker ended alike."""
     member = next((m for m in members if m.cluster.index == action.culprit), None)
     if member is None or member.log is None:
