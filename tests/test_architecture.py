@@ -44,8 +44,8 @@ MORE_PARAMETERS = {
 # Who may import a heavy package, even inside a function. Import contracts say who may not load one by way of others.
 ALLOWED_IMPORTERS = {
     "apache_beam": ("beam_pipelines/", "shardkit/cli/"),
-    "pyspark": ("shardkit/clusters/spark",),
-    "ray": ("shardkit/clusters/ray", "beam_pipelines/engines/ray"),
+    "pyspark": ("shardkit/clusters/spark", "train/launchers/spark"),
+    "ray": ("shardkit/clusters/ray", "beam_pipelines/engines/ray", "train/launchers/ray"),
     "dask": ("beam_pipelines/engines/dask",),
     "distributed": ("beam_pipelines/engines/dask",),
     "tensorflow": ("train/", "shardkit/adapters/", "shardkit/cli/"),

@@ -101,7 +101,7 @@ def run(argv, folder):
 @pytest.mark.parametrize("command", commands())
 def test_every_command_runs(folder, command):
     for engine, package in LARGE.items():
-        if f"--runner {engine} " in command:
+        if f"--runner {engine} " in command or f"--launcher {engine} " in command:
             pytest.importorskip(package)
     result = run(["bash", "-euo", "pipefail", "-c", command], folder)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from beam_pipelines.engines.addresses import CONNECT_S
+from shardkit.clusters.addresses import CONNECT_S
 from beam_pipelines.engines.native import NativeEngine, Session, Work
 from beam_pipelines.engines.settings import (
     SHARED,

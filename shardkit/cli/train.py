@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from train.distribution.cluster import Cluster
     from train.distribution.signals import Stop
     from train.distribution.supervisor import Orders
+    from train.launchers.launcher import Launcher
     from train.options.config import TrainOptions
     from train.runs.request import Request
     from train.runs.run_folder import RunFolder
@@ -67,6 +69,7 @@ def _headings() -> dict[str, tuple[str, ...]]:
         shardkit train out/adult --label income --workers-per-host 2 --sync-every 8 --output runs/local
         shardkit train out/adult --label income --strategy parameter-server --workers-per-host 2 --output runs/async
         shardkit train out/adult --label income --hosts a:5000,b:5000 --host-index 0 --output runs/hosts
+        shardkit train /nfs/adult --label age --launcher ray --launcher-option address=auto --workers 4 --output /nfs/r
         shardkit train out/adult --label income --output runs/adult --export models/adult
         shardkit train out/adult --config adult.toml --set epochs=10 --set features=age,education --dry-run
         shardkit train out/adult --label income --output runs/adult --profile-steps 10:20
@@ -97,6 +100,7 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     if identity is not None:
         end_with_supervisor()
     orders = plan_launch(options, worker_command(ctx), os.environ) if identity is None else None
+    launcher = None if orders is None else launcher_of(options)
     # The command that starts the chief checks how far a run is, before the chief writes there.
     is_first = identity is None and (orders is None or orders.placement.first == 0)
     folder = RunFolder(options.output)
@@ -118,7 +122,7 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
             if options.export is not None and identity is None:
                 export(folder, options.export, is_best=options.early_stopping is not None)
     if orders is not None:
-        code = _supervise(orders, request, folder)
+        code = _supervise(orders, request, folder, launcher)
         if code == 0 and options.export is not None and orders.placement.first == 0:
             export(folder, options.export, is_best=options.early_stopping is not None)
         ctx.exit(code)
@@ -140,7 +144,16 @@ def _run(request: Request, folder: RunFolder, stop: Stop, cluster: Cluster) -> N
             run(request, folder, Reporter(), stop, cluster)
 
 
-def _supervise(orders: Orders, request: Request, folder: RunFolder) -> int:
+def launcher_of(options: TrainOptions) -> Launcher | None:
+    """Returns what starts the workers on a cluster, checked; None for processes of this host."""
+    from train.launchers.launcher import make_launcher
+
+    if options.launcher is None or options.workers is None:
+        return None
+    return make_launcher(options.launcher, dict(options.launcher_options), options.workers)
+
+
+def _supervise(orders: Orders, request: Request, folder: RunFolder, launcher: Launcher | None) -> int:
     import msgspec
 
     from train.distribution.launch import with_version
@@ -155,7 +168,15 @@ def _supervise(orders: Orders, request: Request, folder: RunFolder) -> int:
         num_workers = orders.placement.num_workers
         plan = make_plan(request, num_workers, num_workers, None if record is None else record.shared)
         orders = msgspec.structs.replace(orders, worker_counts=worker_counts(plan))
-    return supervise(orders, say, folder.describe_stop, folder.has_checkpoint)
+    if launcher is None:
+        return supervise(orders, say, folder.describe_stop, folder.has_checkpoint)
+    from train.launchers.cluster_workers import ClusterWorkers, Place
+    from train.runs.run_lock import LOCK_FILE
+
+    place = Place(launcher, f"{request.options.output}/{LOCK_FILE}", request.options.rendezvous_timeout_s)
+    with launcher.ended():
+        orders = msgspec.structs.replace(orders, workers=partial(ClusterWorkers, place))
+        return supervise(orders, say, folder.describe_stop, folder.has_checkpoint)
 
 
 def request_of(options: TrainOptions, folder: RunFolder | None) -> Request:
@@ -208,7 +229,8 @@ def worker_command(ctx: click.Context) -> tuple[str, ...]:
     from shardkit.storage.options import without_options
 
     # Not the current folder first: a train.py of the user, or a checkout without its kernel, may lie there.
-    return (sys.executable, "-P", "-m", "shardkit", "train", *without_options(ctx.meta[_TYPED]))
+    words = without_options(ctx.meta[_TYPED], "--launcher", "--workers", "--launcher-option")
+    return (sys.executable, "-P", "-m", "shardkit", "train", *words)
 
 
 def say(text: str) -> None:

@@ -124,13 +124,18 @@ def without_values(arguments: Iterable[str]) -> Iterator[str]:
             yield word
 
 
-def without_options(arguments: Iterable[str]) -> Iterator[str]:
-    """Yields the words of a command line without `--storage-options`, which other processes have in the environment."""
-    is_value = False
+def without_options(arguments: Iterable[str], *others: str) -> Iterator[str]:
+    """Yields the words of a command line without `--storage-options`, which other processes have in the environment.
+
+    Args:
+        arguments: As typed.
+        others: Options with a value to be left out, too.
+    """
+    names, is_value = ("--storage-options", *others), False
     for word in arguments:
-        if not is_value and word != "--storage-options" and not word.startswith("--storage-options="):
+        if not is_value and word not in names and not word.startswith(tuple(f"{name}=" for name in names)):
             yield word
-        is_value = not is_value and word == "--storage-options"
+        is_value = not is_value and word in names
 
 
 def _value_of(key: str, text: str) -> Any:

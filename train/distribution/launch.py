@@ -22,7 +22,8 @@ _ONE_PROCESS = ("single", "mirrored")
 _OF_ONE_HOST = frozenset(
     {
         "dataset", "version", "output", "hosts", "host_index", "workers_per_host", "max_restarts", "elastic",
-        "rendezvous_timeout_s", "resume", "command", "export", "profile_steps",
+        "rendezvous_timeout_s", "resume", "command", "export", "profile_steps", "launcher", "workers",
+        "launcher_options",
     }
 )  # fmt: skip
 
@@ -33,6 +34,7 @@ def plan_launch(options: TrainOptions, command: Sequence[str], environment: Mapp
     Raises:
         UsageError: If options contradict each other or the environment.
     """
+    _check_launcher(options)
     placement = _place(options, environment)
     if options.elastic and not placement.num_servers and (placement.num_workers == 1 or not placement.is_local):
         raise UsageError(
@@ -48,7 +50,7 @@ def plan_launch(options: TrainOptions, command: Sequence[str], environment: Mapp
         )
     check_sync_every(options, placement.num_workers)
     check_async(options, placement.num_servers)
-    if placement.num_workers == 1 and not options.max_restarts:
+    if placement.num_workers == 1 and not options.max_restarts and options.launcher is None:
         return None
     return Orders(
         command=tuple(command),
@@ -80,14 +82,45 @@ def run_identity(options: TrainOptions, fingerprint: str) -> dict[str, str]:
     return same | {"dataset": fingerprint}
 
 
+def _check_launcher(options: TrainOptions) -> None:
+    if options.launcher is None:
+        if options.workers is not None or options.launcher_options:
+            flag = "--launcher-option" if options.workers is None else "--workers"
+            raise UsageError(
+                f"{flag} is of use with --launcher only",
+                next_step="Name a cluster with --launcher, or use --workers-per-host on this host",
+            )
+        return
+    if options.workers is None:
+        raise UsageError(f"--launcher {options.launcher} needs --workers", next_step="Say how many it is to start")
+    others = {
+        "--hosts": options.hosts is not None,
+        "--host-index": options.host_index is not None,
+        "--workers-per-host": options.workers_per_host is not None,
+        "--strategy parameter-server": options.strategy == "parameter-server",
+    }
+    if (other := next((flag for flag, is_given in others.items() if is_given), None)) is not None:
+        raise UsageError(f"--launcher and {other} do not go together", next_step="Leave one of them out")
+    keys = [key for key, _ in options.launcher_options]
+    if (twice := next((key for key in keys if keys.count(key) > 1), None)) is not None:
+        raise UsageError(f"--launcher-option {twice} is given twice", next_step="Leave one of them out")
+
+
 def _place(options: TrainOptions, environment: Mapping[str, str]) -> Placement:
     is_one_process = options.strategy in _ONE_PROCESS
-    if is_one_process and (options.hosts is not None or (options.workers_per_host or 1) > 1):
+    several = {
+        "--hosts": options.hosts is not None,
+        "--workers-per-host": (options.workers_per_host or 1) > 1,
+        "--workers": (options.workers or 1) > 1,
+    }
+    if is_one_process and any(several.values()):
         raise UsageError(
             f"--strategy {options.strategy} is one process",
-            why="--hosts was given" if options.hosts is not None else "--workers-per-host was given",
+            why=f"{next(flag for flag, is_given in several.items() if is_given)} was given",
             next_step="Leave one of them out",
         )
+    if options.workers is not None:
+        return Placement(first=0, count=options.workers)
     return place(
         hosts=options.hosts,
         host_index=options.host_index,

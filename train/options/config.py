@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from shardkit.options import Columns, LengthBuckets, Named, Option, Steps
+from shardkit.options import Columns, LengthBuckets, Named, Option, Pair, Steps
 from train.options.model_table import NAMED_IN_HELP
 
 DATA, MODEL, RUN, OPTIMIZER = "Data", "Model and loss", "Run", "Optimizer"
@@ -17,6 +17,7 @@ MAX_SEED = 2**32 - 1
 Task = Literal["classification", "regression"]
 TaskChoice = Literal["auto", "classification", "regression"]
 StrategyChoice = Literal["auto", "single", "mirrored", "multi-worker", "parameter-server"]
+LauncherChoice = Literal["spark", "ray"]
 ReaderChoice = Literal["shardkit", "tfdata"]
 CacheChoice = Literal["none", "memory", "disk"]
 OptimizerChoice = Literal["adamw", "adam", "sgd", "lion"]
@@ -179,8 +180,22 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     host_index: Annotated[
         int | None, Option("--host-index", "Which of --hosts this one is, from 0.", DEVICES, "run", minimum=0)
     ] = None
+    launcher: Annotated[LauncherChoice | None, Option(
+        "--launcher",
+        "Start the workers on a cluster, in a barrier stage of Spark or a placement group of Ray. DATASET and --output "
+        "must be where all hosts see them.", DEVICES, "run",
+    )] = None  # fmt: skip
+    workers: Annotated[int | None, Option(
+        "--workers", "Worker processes that --launcher starts.", DEVICES, "run", minimum=1, maximum=256
+    )] = None  # fmt: skip
+    launcher_options: Annotated[tuple[tuple[str, str], ...], Option(
+        "--launcher-option",
+        "Where the cluster is, and what a worker needs. Spark: master, python, conf.spark.NAME; Ray: address, cpus, "
+        "gpus. On this machine if there is no address.",
+        DEVICES, "run", form=Pair("--launcher-option", "KEY=VALUE"),
+    )] = ()  # fmt: skip
     rendezvous_timeout_s: Annotated[float, Option(
-        "--rendezvous-timeout", "How long to wait for the workers of other hosts.",
+        "--rendezvous-timeout", "How long to wait for the workers of other hosts, or for their places on a cluster.",
         DEVICES, "run", form=Named("SECONDS"), minimum=0, excludes="minimum",
     )] = 300.0  # fmt: skip
     max_restarts: Annotated[int | None, Option(
