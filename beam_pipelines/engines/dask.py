@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from shardkit.clusters.addresses import CONNECT_S
 from beam_pipelines.engines.native import NativeEngine, Session, Work
 from beam_pipelines.engines.settings import (
     SHARED,
@@ -22,6 +21,7 @@ from beam_pipelines.engines.settings import (
     value_of,
 )
 from beam_pipelines.engines.watch import KEPT, cancel_soon
+from shardkit.clusters.addresses import CONNECT_S
 from shardkit.conversion.shards.chunks import UnitKey
 from shardkit.conversion.steps import Step, call_step, close_plan
 from shardkit.errors import StorageError, UsageError
