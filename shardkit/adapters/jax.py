@@ -91,14 +91,16 @@ def batches(
             next_step="Name the others with features=[...], and read these with Split.batches; "
             "lists of numbers can be padded, see LengthBuckets",
         )
-    num_processes = jax.process_count()
+    index, num_processes = place_of_process()
     reader = split.batches(
-        global_batch_size=global_batch_size,
-        worker_index=jax.process_index(),
-        num_workers=num_processes,
-        **settings,
+        global_batch_size=global_batch_size, worker_index=index, num_workers=num_processes, **settings
     )
     return DeviceBatches(reader, sharding, None if global_batch_size is None else global_batch_size // num_processes)
+
+
+def place_of_process() -> tuple[int, int]:
+    """Returns the index of this process and how many there are."""
+    return jax.process_index(), jax.process_count()
 
 
 def _check_no_filter(split: BatchSource) -> None:

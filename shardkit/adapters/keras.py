@@ -50,9 +50,8 @@ class Batches(keras.utils.PyDataset):
         label: Name of the feature to predict; None gives `(inputs,)` alone.
         global_batch_size: Examples that all processes together take a step.
         examples: What a batch becomes, in place of the above: `(inputs,)`, `(inputs, label)` or with weights.
-        worker_index: Of this process among those that train together; None asks the backend.
-        num_workers: How many those are; None likewise.
-        **settings: Others of `Split.batches`, such as `seed`, `shuffle`, `remainder`, `features`.
+        **settings: Others of `Split.batches`, such as `seed`, `shuffle`, `remainder`, `features`. Without `num_workers`
+            the backend says which of how many processes this one is.
 
     Raises:
         UsageError: If the numbers do not fit together, or a feature is no array of numbers; says what to do.
@@ -65,14 +64,13 @@ class Batches(keras.utils.PyDataset):
         label: str | None = None,
         global_batch_size: int,
         examples: Callable[[Batch], tuple[Any, ...]] | None = None,
-        worker_index: int | None = None,
-        num_workers: int | None = None,
         **settings: Any,
     ) -> None:
         super().__init__()
-        index, count = _process() if num_workers is None else (worker_index or 0, num_workers)
+        if "num_workers" not in settings:
+            settings["worker_index"], settings["num_workers"] = _process()
         self._open: Callable[[int], BatchReader] = lambda epoch: split.batches(
-            epoch=epoch, global_batch_size=global_batch_size, worker_index=index, num_workers=count, **settings
+            epoch=epoch, global_batch_size=global_batch_size, **settings
         )
         is_padded = settings.get("remainder") == "pad"
         self._examples = examples or (lambda batch: _examples(batch, label, is_padded=is_padded))
@@ -84,7 +82,7 @@ class Batches(keras.utils.PyDataset):
         self._first = Place(0, 0)
         self._epoch = 0
         self._num_read = 0
-        self.is_chief = index == 0
+        self.is_chief = settings.get("worker_index", 0) == 0
 
     def state(self, place: Place) -> dict[str, Any]:
         """Returns what `restore` needs to go on from a place."""
@@ -233,9 +231,9 @@ def _process() -> tuple[int, int]:
     """Returns the index of this process and how many train together."""
     backend = keras.backend.backend()
     if backend == "jax":
-        import jax
+        from shardkit.adapters.jax import place_of_process as place_in_jax
 
-        return jax.process_index(), jax.process_count()
+        return place_in_jax()
     if backend == "torch":
         from shardkit.adapters.torch import place_of_process
 
