@@ -1,15 +1,21 @@
 """`python -m shardkit`, and the command `shardkit`."""
 
+from __future__ import annotations
+
 from shardkit.runtime.early_signals import stop_at_once_on_signals
 
 if __name__ == "__main__":
     stop_at_once_on_signals()
 
 import codecs
+import io
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 def main() -> NoReturn:
@@ -36,6 +42,37 @@ def open_closed_streams() -> None:
     sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+    if not os.isatty(1):
+        sys.stdout = _text(_Output(1, "w", closefd=False), sys.stdout)
+    if not os.isatty(2):
+        sys.stderr = _text(_Messages(2, "w", closefd=False), sys.stderr)
+
+
+class _Output(io.FileIO):
+    """Names itself in an error, as where the output goes to a full disk."""
+
+    def write(self, content: ReadableBuffer, /) -> int:
+        try:
+            return super().write(content)
+        except OSError as error:
+            from shardkit.messages import OUTPUT_NAME
+
+            error.filename = OUTPUT_NAME
+            raise
+
+
+class _Messages(io.FileIO):
+    """Drops what finds no space, as in a log on a full disk: the exit code says how the command ended."""
+
+    def write(self, content: ReadableBuffer, /) -> int:
+        try:
+            return super().write(content)
+        except OSError:
+            return memoryview(content).nbytes
+
+
+def _text(raw: io.FileIO, old: TextIO) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BufferedWriter(raw), old.encoding, old.errors, line_buffering=raw.fileno() == 2)
 
 
 def restart_with_utf8() -> None:

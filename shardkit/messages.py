@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+# Of stdout in an error, where files have their paths.
+OUTPUT_NAME = "standard output"
 _SHOWN_CHARACTERS = 80
 _REASON_CHARACTERS = 200
 

@@ -22,6 +22,7 @@ from shardkit.cli.shell.command import (
     survive_narrow_encodings,
 )
 from shardkit.cli.shell.errors import EXIT_READER_LEFT, explain, reader_left, show
+from shardkit.messages import OUTPUT_NAME
 from shardkit.runtime.early_signals import stop_at_once_on_signals
 from shardkit.runtime.hidden_modules import hide_pandas
 
@@ -147,6 +148,8 @@ def _end(error: BaseException) -> int:
     if isinstance(error, SystemExit) and not isinstance(error.code, str):
         return error.code or 0
     explanation = explain(error)
+    if isinstance(error, OSError) and error.filename == OUTPUT_NAME:
+        silence_closed_output()
     if isinstance(error, KeyboardInterrupt):
         from shardkit.cli.shell.supervised import announce_answer
 

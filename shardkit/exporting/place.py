@@ -11,6 +11,7 @@ from shardkit.errors import ConflictError
 from shardkit.exporting.options import format_named
 from shardkit.exporting.plan import ExportPlan, decode_plan, encode_plan, files_of
 from shardkit.storage import files as storage
+from shardkit.storage.links import refuse_link
 from shardkit.storage.temporary_files import temporary_beside
 
 PLAN_NAME = "export.json"
@@ -21,6 +22,7 @@ def claim(target: str, plan: ExportPlan, *, overwrite: bool) -> None:
 
     Raises:
         ConflictError: If it holds something else.
+        UnsafeError: If the folder of a split is a link.
     """
     where, place = storage.redact(target), storage.join(target, PLAN_NAME)
     names = [name for name in storage.list_names(target) if not name.startswith(".")]
@@ -41,6 +43,8 @@ def claim(target: str, plan: ExportPlan, *, overwrite: bool) -> None:
             state="It is untouched",
             next_step="Name another folder, or replace it with --overwrite",
         )
+    for split in (*(held.splits if held else ()), *plan.splits):
+        refuse_link(target, split.name)
     if held is not None and held != plan:
         _remove(target, held)
     if held != plan:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.errors import ConflictError, OutOfSpaceError, UsageError
+from shardkit.errors import ConflictError, OutOfSpaceError, UnsafeError, UsageError
 from shardkit.exporting import run
 from shardkit.exporting.options import FORMATS, ExportRequest
 from shardkit.exporting.plan import decode_plan, encode_plan, files_of, plan_export
@@ -103,6 +103,18 @@ def test_another_export_is_replaced_only_if_that_is_wanted(dataset, tmp_path):
     export(newer, tmp_path / "out", "parquet", overwrite=True)
     names = {"export.json", "mine.txt", "test-00000-of-00001.parquet", "train-00000-of-00001.parquet"}
     assert set(contents(tmp_path / "out")) == names
+
+
+def test_what_lies_behind_a_link_is_no_part_of_an_export(dataset, tmp_path):
+    target, other = tmp_path / "out", tmp_path / "other"
+    export(dataset, target, "mds", columns=HELD, rows_per_file=1)
+    (target / "train").rename(other)
+    (target / "train").symlink_to(other)
+    before = {path.name: path.read_bytes() for path in other.iterdir()}
+    for settings in ({"rows_per_file": 1}, {"rows_per_file": 2, "overwrite": True}):
+        with pytest.raises(UnsafeError, match="train is a link"):
+            export(dataset, target, "mds", columns=HELD, **settings)
+    assert {path.name: path.read_bytes() for path in other.iterdir()} == before
 
 
 def test_damage_ends_an_export_and_leaves_whole_files(tmp_path):

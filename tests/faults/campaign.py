@@ -191,7 +191,10 @@ def main() -> int:
     for result in results:
         if (finished := finishing(result)) is not None:
             console.print(finished.summary, soft_wrap=True)
-    return int(not results or any(has_failed(result) for result in results))
+    missed = sorted({*names} - {result.name for result in results} if "all" not in options.campaign else ())
+    if missed:
+        console.print(f"not tried, as they need another --store: {', '.join(missed)}")
+    return int(bool(missed) or not results or any(has_failed(result) for result in results))
 
 
 if __name__ == "__main__":

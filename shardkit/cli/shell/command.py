@@ -284,6 +284,6 @@ def survive_narrow_encodings() -> None:
 
 
 def silence_closed_output() -> None:
-    """Points stdout at nothing, so that the flush at exit does not complain about a reader that left."""
+    """Points stdout at nothing, so that the flush at exit does not complain of a reader that left or a full disk."""
     with open(os.devnull, "wb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), sys.stdout.fileno())

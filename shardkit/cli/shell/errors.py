@@ -19,7 +19,7 @@ from typing import NamedTuple
 import click
 
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError, UsageError, missing_extra
-from shardkit.messages import visible
+from shardkit.messages import OUTPUT_NAME, visible
 from shardkit.runtime.early_signals import stopped_sentence
 from shardkit.runtime.process_limits import NO_MEMORY, describe_memory, is_of_memory, larger_memory_step
 
@@ -156,6 +156,13 @@ def _translate(error: BaseException) -> ShardkitError | None:
             next_step=step if memory is None else larger_memory_step(),
         )
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.filename == OUTPUT_NAME:
+            return OutOfSpaceError(
+                "no space left",
+                where=OUTPUT_NAME,
+                state="What the command prints is cut off; a version that it committed stays",
+                next_step="Free some space where the output goes",
+            )
         return OutOfSpaceError("no space left", where=_file_of(error), next_step="Free some space, then run it again")
     if isinstance(error, OSError) and error.errno and error.filename is not None:
         return _refused_by_system(error)

@@ -186,6 +186,7 @@ def _read_elements(
             "an object is too long",
             where=place(file, line=line),
             why=f"it has more than the {format_size(options.max_record_bytes)} that a record may have, or never ends",
+            next_step="Check that its brackets are closed, or raise --max-record-size",
         ) from error
 
 

@@ -142,5 +142,5 @@ def _too_long(file: RawFile, rule: RecordRule, line: int, error: RecordTooLongEr
         "a record is too long",
         where=place(file, line=line),
         why=why,
-        next_step="Check that it is text with line ends",
+        next_step="Check that it is text with line ends, or raise --max-record-size",
     )

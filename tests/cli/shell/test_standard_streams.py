@@ -31,6 +31,21 @@ def test_a_closed_stream_changes_neither_the_dataset_nor_the_exit_code(tmp_path,
     assert run(tmp_path, f"shardkit convert missing.csv other {closed}").returncode == 2
 
 
+def test_a_full_stream_is_told_from_what_the_command_did(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    assert run(tmp_path, "shardkit convert a.csv out 2>/dev/full").returncode == 0
+    assert run(tmp_path, "shardkit convert missing.csv other 2>/dev/full").returncode == 2
+    done = run(tmp_path, "shardkit convert a.csv full >/dev/full")
+    assert done.returncode == 6
+    assert b"no space left in standard output" in done.stderr
+    assert b"a version that it committed stays" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert list_versions(str(tmp_path / "full")) == [1]
+    for command in ("inspect out", "verify out", "--help"):
+        done = run(tmp_path, f"shardkit {command} >/dev/full")
+        assert (done.returncode, done.stderr.count(b"standard output"), b"Traceback" in done.stderr) == (6, 1, False)
+
+
 def test_names_are_utf_8_in_a_locale_of_ascii(tmp_path):
     (tmp_path / "größe.csv").write_text("länge,b\n1,2\n")
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
