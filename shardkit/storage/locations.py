@@ -24,6 +24,8 @@ _PINNED = re.compile(r"(hf://datasets/[^/@]+/[^/@]+)@[0-9a-f]{40}(?=/|$)")
 _SECRET_PARAMETER = re.compile(
     r"([?&][\w-]*(?:token|signature|sig|secret|password|credential|key)[\w-]*=)(?!\*\*\*)[^\s&'\")]+", re.IGNORECASE
 )
+# Of a page of a job on Google Cloud, which an error names.
+_PROJECT = r"project=[\w-]+(?:[\s:.]|$)"
 # Datasets are read from web servers; raw inputs, whose names may come from others, are not, and nothing is written.
 _READ_ONLY_PROTOCOLS = frozenset({"http", "https"})
 
@@ -163,6 +165,6 @@ def redact(text: str) -> str:
     In the URLs of stores a question mark is a letter of a name or of a glob, unless what follows is a query.
     """
     text = re.sub(r"(://)[^/\s]*@", r"\1***@", text)
-    text = re.sub(r"(https?://[^\s?]+)\?(?!\*\*\*)\S+", r"\1?***", text, flags=re.IGNORECASE)
-    text = re.sub(r"(://[^\s?]+(?:\?[^\s?]*)*?)\?[\w.~%-]+=\S+", r"\1?***", text)
+    text = re.sub(rf"(https?://[^\s?]+)\?(?!\*\*\*|{_PROJECT})\S+", r"\1?***", text, flags=re.IGNORECASE)
+    text = re.sub(rf"(://[^\s?]+(?:\?[^\s?]*)*?)\?(?!{_PROJECT})[\w.~%-]+=\S+", r"\1?***", text)
     return _SECRET_PARAMETER.sub(r"\1***", text)
