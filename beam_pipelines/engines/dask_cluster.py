@@ -12,7 +12,7 @@ from shardkit.errors import StorageError
 
 # Dask's profiler asks for the frames of all threads a hundred times a second, and in Python 3.11 that may lock a worker
 # for good when a thread starts meanwhile (github.com/python/cpython/issues/106883). Its result is not shown.
-_CONFIG = {"distributed.worker.profile.enabled": False}
+_CONFIG: dict[str, object] = {"distributed.worker.profile.enabled": False}
 
 
 @contextmanager
@@ -30,7 +30,9 @@ def dask_cluster(num_workers: int, folder: Path | None = None) -> Iterator[str]:
     from distributed import LocalCluster
 
     # Dask gives its settings to a worker that replaces a dead one as they are at that time.
-    with dask.config.set(_CONFIG):
+    # The scheduler has a folder, too, which it is told nowhere else.
+    own = {} if folder is None else {"temporary-directory": str(folder)}
+    with dask.config.set(_CONFIG | own):
         try:
             cluster = LocalCluster(
                 n_workers=num_workers,
