@@ -259,12 +259,14 @@ def is_command(node):
     return any(ast.unparse(d).startswith("click.command(") for d in node.decorator_list)
 
 
+@pytest.mark.full
 def test_no_function_is_too_long():
     lengths = {name: node.end_lineno - node.lineno + 1 for name, node, _ in functions()}
     too_long = {name: length for name, length in lengths.items() if length > MAX_FUNCTION_LINES}
     assert sorted(too_long) == sorted(LONGER_FUNCTIONS), too_long
 
 
+@pytest.mark.full
 def test_no_function_takes_too_many_parameters():
     numbers = {name: number for name, node, number in functions() if not is_command(node)}
     too_many = {name: number for name, number in numbers.items() if number > MAX_PARAMETERS}

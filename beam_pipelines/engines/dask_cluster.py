@@ -30,7 +30,7 @@ def dask_cluster(num_workers: int, folder: Path | None = None) -> Iterator[str]:
     from distributed import LocalCluster
 
     # Dask gives its settings to a worker that replaces a dead one as they are at that time.
-    # The scheduler has a folder, too, which it is told nowhere else.
+    # The folder of the scheduler, for which LocalCluster has no argument.
     own = {} if folder is None else {"temporary-directory": str(folder)}
     with dask.config.set(_CONFIG | own):
         try:

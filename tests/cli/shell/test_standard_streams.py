@@ -31,7 +31,7 @@ def test_a_closed_stream_changes_neither_the_dataset_nor_the_exit_code(tmp_path,
     assert run(tmp_path, f"shardkit convert missing.csv other {closed}").returncode == 2
 
 
-def test_a_full_stream_is_told_from_what_the_command_did(tmp_path):
+def test_a_full_stream_hides_nothing_that_the_command_did(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     assert run(tmp_path, "shardkit convert a.csv out 2>/dev/full").returncode == 0
     assert run(tmp_path, "shardkit convert missing.csv other 2>/dev/full").returncode == 2
