@@ -142,10 +142,6 @@ def check_no_unusual_splits(files: Sequence[RawFile], *, are_rows: bool = False)
         files: All of them.
         are_rows: Whether each is a row, which may have a folder as its class.
 
-    Args:
-        files: All of them.
-        are_rows: Whether each is a row, which may have a folder as its class.
-
     Raises:
         UsageError: If some may be.
     """
