@@ -249,6 +249,23 @@ def _logical_value(stored: Any, feature: Feature, where: str) -> Any:
     return logical[0] if feature.is_scalar else logical
 
 
+def python_value(scalar: pa.Scalar) -> Any:
+    """Returns a scalar of Arrow as Python has it; times with nanoseconds, which Python has not, as text of ISO 8601."""
+    if not scalar.is_valid:
+        return None
+    if hasattr(scalar, "values"):
+        return [python_value(value) for value in scalar.values]
+    unit = getattr(scalar.type, "unit", None)
+    if unit != "ns" or scalar.value % 1000 == 0:
+        return scalar.as_py()
+    if pa.types.is_duration(scalar.type):
+        return f"{scalar.value} ns"
+    text = str(np.datetime64(scalar.value, "ns"))
+    if pa.types.is_time(scalar.type):
+        return text.partition("T")[2]
+    return f"{text}Z" if scalar.type.tz else text
+
+
 def _logical_scalar(value: Any, feature: Feature, where: str) -> Any:
     type_ = feature.value_type
     try:
@@ -263,7 +280,7 @@ def _logical_scalar(value: Any, feature: Feature, where: str) -> Any:
             return value % 2**64
         if pa.types.is_temporal(type_):
             width = pa.int32() if type_.bit_width == 32 else pa.int64()
-            return pa.array([value], width).view(type_)[0].as_py()
+            return python_value(pa.array([value], width).view(type_)[0])
         return bool(value) if feature.dtype == "bool" else value
     except (UnicodeDecodeError, InvalidOperation, pa.ArrowException, OverflowError) as error:
         raise DamageError(f"feature {feature.name!r} cannot be read", where=where, why=str(error)) from error

@@ -13,6 +13,7 @@ from rich.text import Text
 from shardkit.cli.shell.formatting import format_example_value
 from shardkit.cli.shell.tables import pad
 from shardkit.conversion.plan import Plan
+from shardkit.encoding.example import python_value
 from shardkit.errors import ShardkitError
 from shardkit.messages import visible
 from shardkit.sources import source_of
@@ -111,7 +112,9 @@ def _first_rows(plan: Plan, features: Sequence[Any]) -> tuple[list[dict[str, Any
     rows: list[dict[str, Any]] = []
     try:
         while len(rows) < _SHOWN_ROWS and (batch := next(batches, None)) is not None:
-            rows += batch.batch.slice(0, _SHOWN_ROWS - len(rows)).to_pylist()
+            first = batch.batch.slice(0, _SHOWN_ROWS - len(rows))
+            columns = {name: map(python_value, first.column(name)) for name in first.schema.names}
+            rows += [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     except ShardkitError as error:
         return rows, error
     return rows, None

@@ -292,7 +292,7 @@ def _nul_byte(num_lines: int) -> Problem:
 
 
 def _not_utf8(offset: int) -> Problem:
-    step = "Name its encoding with --encoding, such as latin-1"
+    step = "Name its encoding with --encoding, such as cp1252 (of Windows) or latin-1"
     return Problem("the text is not UTF-8", f"not UTF-8 at byte {offset}", step)
 
 

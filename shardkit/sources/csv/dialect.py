@@ -251,7 +251,7 @@ def _header_columns(
             "the header is not UTF-8",
             where=place(file, line=line),
             why=f"not UTF-8 at byte {offset + error.start}",
-            next_step="Name its encoding with --encoding, such as latin-1",
+            next_step="Name its encoding with --encoding, such as cp1252 (of Windows) or latin-1",
         ) from error
     if b"\0" in header:
         raise DamagedFileError("a NUL byte is in the header", where=place(file, line=line))

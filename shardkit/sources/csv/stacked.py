@@ -20,6 +20,7 @@ from shardkit.sources.csv.header import FirstRows, is_of_a_kind, made_names, rea
 from shardkit.sources.files.streams import is_seekable, open_stream, read_head
 from shardkit.units import KiB, format_number
 
+_MARK = "\ufeff"
 _TAIL_BYTES = 64 * KiB
 # It begins with a byte that `re` can search for, which takes a ninth of the time.
 _BLANK_LINES = re.compile(rb"\n(?:[ \t]*\r?\n)+(?=[^\r\n])")
@@ -43,7 +44,9 @@ def _check_header_stands_once(rows: FirstRows, text: bytes) -> None:
     # Without the lines that repeat it the first line must be one of names: a row may stand twice.
     if not rows.below or len(rows.cells) < 2:
         return
-    same = (pc.equal(column, cell) for column, cell in zip(rows.below, rows.cells, strict=True))
+    # A file of Excel, too, begins with a mark, which stays where files were put together.
+    below = [pc.utf8_ltrim(rows.below[0], _MARK), *rows.below[1:]]
+    same = (pc.equal(column, cell) for column, cell in zip(below, rows.cells, strict=True))
     is_repeated = pc.fill_null(functools.reduce(pc.and_, same), False)
     if not pc.any(is_repeated).as_py():
         return
@@ -70,7 +73,8 @@ def _line_of_repeated(text: bytes) -> int | None:
     if first is None:
         return None
     header = lines[first].removeprefix(b"\xef\xbb\xbf")
-    return next((number + 1 for number in range(first + 1, len(lines)) if lines[number] == header), None)
+    rest = (line.removeprefix(b"\xef\xbb\xbf") for line in lines[first + 1 :])
+    return next((number for number, line in enumerate(rest, first + 2) if line == header), None)
 
 
 def _check_no_other_header(file: RawFile, text: bytes, dialect: Dialect) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -38,6 +39,8 @@ DECLARED_SIZE = ("declared_width", "declared_height")
 """Columns beside those of the features: what the labels say of the size of the image that boxes were drawn on."""
 
 
+# What a column without a name is called, by pandas and here.
+_INDEX = re.compile(r"Unnamed: \d+|unnamed_\d+")
 # What people call columns of names of files or of identifiers.
 _NAMING = re.compile(
     r"(?:^|[^a-z])(?:id|ids|file|files|filename|image|images|img|name|names|path|key|audio|clip|picture)(?:$|[^a-z])"
@@ -120,6 +123,7 @@ def match_names(files: Sequence[str], labels: Sequence[str], where: str, kinds: 
     Raises:
         UsageError: If no label belongs to a file, one belongs to several, or several to one.
     """
+    files, labels = _composed(files), _composed(labels)
     positions = np.full(len(files), -1, np.int64)
     for of_file, of_label in ((_path, _path), (_bare, _path), (_bare, _without_extension)):
         for find in (_equal, _ending):
@@ -153,7 +157,9 @@ def choose_key(columns: Mapping[str, pa.Array], usual: str, files: Sequence[str]
     """Returns the column of a table that names files: the one that names most of them, and most with their extensions.
 
     Numbers and words may name files by chance, as classes and ages do. Another column than the usual one names files
-    only with extensions, or if it is called like a name or an identifier and holds no value twice.
+    only with extensions, or if it holds no value twice and is called like a name or an identifier, or names as many
+    while the usual one is not called so. An index of pandas or R, which has no name, names files only where no other
+    does.
 
     Args:
         columns: Texts and whole numbers of the table, as text.
@@ -162,17 +168,20 @@ def choose_key(columns: Mapping[str, pa.Array], usual: str, files: Sequence[str]
     Raises:
         UsageError: If two columns name as many files, and other ones.
     """
+    files = _composed(files)
     lasts, stems = set(map(_last_part, files)), set(map(_stem, files))
 
     def count(column: pa.Array) -> tuple[int, int]:
-        names = column.unique().drop_null().to_pylist()
+        names = _composed(column.unique().drop_null().to_pylist())
         with_extension = lasts.intersection(map(_last_part, names))
         found = stems.intersection([*map(_last_part, names), *map(_label_stem, names)])
         return len(found), len(with_extension)
 
     def may_name(name: str, found: tuple[int, int]) -> bool:
         names = columns[name].drop_null()
-        return found[1] > 0 or (_NAMING.search(name) is not None and len(names.unique()) == len(names))
+        names_as_many = _NAMING.search(usual) is None and found[0] > 1 and found >= counts.get(usual, (0, 0))
+        may = _NAMING.search(name) is not None or names_as_many
+        return found[1] > 0 or (may and len(names.unique()) == len(names))
 
     if usual.lower() in FILE_KEYS:
         return usual
@@ -182,6 +191,8 @@ def choose_key(columns: Mapping[str, pa.Array], usual: str, files: Sequence[str]
     best = [name for name in counts if counts[name] == most]
     if most == (0, 0):
         return usual
+    if _INDEX.fullmatch(usual):
+        best = [name for name in best if name != usual] or best
     best.sort(key=lambda name: name != usual)
     own = [name and _label_stem(name) for name in columns[best[0]].to_pylist()]
     for other in best[1:]:
@@ -201,6 +212,11 @@ def is_name_of_file(files: Sequence[str], key: str) -> bool:
     if "." in last:
         return any(file.endswith(last) and _last_part(file) == last for file in files)
     return key.lower() not in FILE_KEYS and len(last) > 1 and any(_stem(file) == last for file in files)
+
+
+def _composed(names: Sequence[str]) -> Sequence[str]:
+    """Returns names with each letter and its accent as one: a Mac writes them apart."""
+    return [name if name.isascii() else unicodedata.normalize("NFC", name) for name in names]
 
 
 def _match(

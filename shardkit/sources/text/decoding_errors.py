@@ -84,6 +84,6 @@ def _not_utf8(text: bytes, first_byte: int) -> Problem | None:
     try:
         text.decode()
     except UnicodeDecodeError as error:
-        next_step = "Name the encoding with --encoding, such as latin-1"
+        next_step = "Name the encoding with --encoding, such as cp1252 (of Windows) or latin-1"
         return Problem("the text is not UTF-8", f"not UTF-8 at byte {first_byte + error.start}", next_step)
     return None

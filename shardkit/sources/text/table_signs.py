@@ -27,6 +27,7 @@ _MIN_SHORT_LINES = 10
 _SHORT = 8
 _MAX_WIDTH = 4096
 _NUMBER_SHARE = 0.8
+_TAG_SHARE = 0.6
 _BLANKS = 'read_csv({}, sep=r"\\s+", '
 _MILLISECONDS = re.compile(rb"(\d:\d\d:\d\d),(\d{3}\b)")
 _WORD = re.compile(rb'"(?:[^"]|"")*"(?=\s|$)|\S+')
@@ -230,10 +231,14 @@ def check_no_tokens(file: RawFile) -> None:
 def has_token_lines(head: bytes) -> bool:
     """Whether blank lines part groups of lines with the same number of columns, but for remarks behind `#`."""
     lines = [line.strip() for line in _sample(_whole_lines(head)) if not line.startswith(b"# ")]
-    widths = {len(line.split(b"\t") if b"\t" in line else line.split()) for line in lines if line}
+    words = [line.split(b"\t") if b"\t" in line else line.split() for line in lines if line]
     num_groups = sum(bool(line) and not before for before, line in itertools.pairwise([b"", *lines]))
-    num_words = sum(map(bool, lines))
-    return num_groups >= _MIN_LINES and num_words >= 2 * num_groups and len(widths) == 1 and widths.pop() > 1
+    widths = {len(word) for word in words}
+    if num_groups < _MIN_LINES or len(words) < 2 * num_groups or len(widths) > 1 or min(widths) < 2:
+        return False
+    # Tags are few, and no numbers; groups of rows of a table have others.
+    tags = [word[-1] for word in words]
+    return len(set(tags)) <= _TAG_SHARE * len(tags) and not any(map(_NUMBER.fullmatch, tags))
 
 
 def _rewritten(file: RawFile, call: str) -> str:

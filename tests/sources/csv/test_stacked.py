@@ -27,7 +27,13 @@ def run_advised(path):
 
 
 @pytest.mark.parametrize(
-    ("text", "line"), [("a,b\n1,2\n3,4\na,b\n5,6\n", 4), ("name,city\nx,y\nname,city\nq,r\n", 3), (SECOND, 5)]
+    ("text", "line"),
+    [
+        ("a,b\n1,2\n3,4\na,b\n5,6\n", 4),
+        ("name,city\nx,y\nname,city\nq,r\n", 3),
+        (SECOND, 5),
+        ("\ufeffa,b\n1,2\n3,4\n\ufeffa,b\n5,6\n", 4),
+    ],
 )
 def test_two_tables_in_one_file_are_refused(tmp_path, text, line):
     assert refused(write(tmp_path, text)).where == f"a.csv, line {line}"

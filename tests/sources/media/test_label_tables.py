@@ -145,6 +145,9 @@ def test_tables_without_a_header_line(tmp_path, content):
         (",id,label\n9,0,a\n0,1,b\n", "id"),
         ("label,picture\na,0\nb,1.png\n", "picture"),
         ("id,again,label\n0,0,a\n1,1,b\n", None),
+        (",nr,label\n1,0,a\n2,1,b\n", "nr"),
+        (",nr,label\n0,1,b\n1,0,a\n", "nr"),
+        ("Unnamed: 0,nr,label\n0,1,b\n1,0,a\n", "nr"),
     ],
 )
 def test_the_column_that_names_most_files_joins_the_labels(tmp_path, content, key):
@@ -153,6 +156,15 @@ def test_the_column_that_names_most_files_joins_the_labels(tmp_path, content, ke
     assert [f"column '{key}' of the labels names the files"] * (key is not None) == [
         n for n in notes if "names the" in n
     ]
+
+
+def test_names_that_a_mac_wrote_are_the_same(tmp_path):
+    folder = images(tmp_path, "\u00c4pfel.png", "b.png")
+    labels = text(tmp_path, "l.csv", "file,label\nA\u0308pfel.png,x\nb.png,y\n")
+    assert {name: row["label"] for name, row in read(folder, labels)[1].items()} == {
+        "\u00c4pfel.png": "x",
+        "b.png": "y",
+    }
 
 
 def test_numbers_that_are_names_of_files_by_chance_join_nothing(tmp_path):
@@ -171,6 +183,8 @@ def test_columns_that_name_different_files_are_refused_and_empty_labels(tmp_path
     folder = images(tmp_path, "0.png", "1.png")
     swapped = text(tmp_path, "l.csv", "a,b,label\n0.png,1.png,x\n1.png,0.png,y\n")
     assert "columns 'a' and 'b' name 2 files each" in fails(folder, swapped)
+    numbers = text(tmp_path, "n.csv", "patient,scan,label\n0,1,x\n1,0,y\n")
+    assert "columns 'patient' and 'scan' name 2 files each" in fails(folder, numbers)
     named = text(tmp_path, "m.csv", "a,filename,label\n0.png,1.png,x\n1.png,0.png,y\n")
     assert {name: row["label"] for name, row in read(folder, named)[1].items()} == {"1.png": "x", "0.png": "y"}
     assert "empty for all files" in fails(folder, text(tmp_path, "n.csv", "file,label\n0.png,\n1.png,\n"))

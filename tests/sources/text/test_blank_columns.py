@@ -87,6 +87,8 @@ def test_words_of_sentences_are_refused(tmp_path):
         ("a b\n\nc d\n\ne f\n\n" * 3, False),
         ("one line\nof prose here\n\n" * 3, False),
         ("alone\nword\n\n" * 3, False),
+        ("09:00\t21.5\n10:00\t22.0\n\n" * 3, False),
+        ("".join(f"word{i}\tWort{i}\n{'' if i % 2 else chr(10)}" for i in range(9)), False),
         ("", False),
     ],
 )
