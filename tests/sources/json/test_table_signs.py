@@ -55,6 +55,14 @@ def test_the_rows_of_a_table_schema_are_advised(tmp_path):
     assert advice(tmp_path, document) == "Take its objects as the rows with --records data"
 
 
+def test_an_only_object_beside_a_file_of_several_is_a_row(tmp_path):
+    chat = json.dumps({"messages": [{"role": "user", "content": "a"}]})
+    for name, number in (("train", 3), ("valid", 1)):
+        (tmp_path / f"{name}.jsonl").write_text(f"{chat}\n" * number)
+    files = list_inputs([str(tmp_path)]).files
+    assert [f.name for f in JsonLinesSource().infer(files, SourceOptions())] == ["messages"]
+
+
 def test_lists_of_splits_are_written_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     step = advice(tmp_path, {"train": [ROW, ROW], "test": [ROW]})
