@@ -114,7 +114,7 @@ def read_header(cells: Sequence[str], columns: Sequence[pa.Array]) -> HeaderRead
 def _counts_columns(names: Sequence[str], values: Sequence[pa.Array]) -> bool:
     """Whether a first line counts its columns, as data frames write those that have no names.
 
-    Few numbers over numbers may be values, unless those below an empty first cell count the rows.
+    Few numbers over numbers may be values, unless those below an empty first cell count the rows or are words.
     """
     given = [name for name in names if name]
     starts_empty = not names[0] and len(given) == len(names) - 1
@@ -122,8 +122,12 @@ def _counts_columns(names: Sequence[str], values: Sequence[pa.Array]) -> bool:
         return False
     texts = (below for name, below in zip(names, values, strict=True) if name and len(below))
     is_over_texts = any(not _share(below, _KINDS["number"]) for below in texts)
-    counts_rows = starts_empty and len(values[0]) > 0 and count_from_zero(values[0].to_pylist())
-    return len(given) > _MIN_COUNT or is_over_texts or counts_rows
+    is_index = (
+        starts_empty
+        and len(values[0]) > 0
+        and (count_from_zero(values[0].to_pylist()) or not _share(values[0], _KINDS["number"]))
+    )
+    return len(given) > _MIN_COUNT or is_over_texts or is_index
 
 
 class FirstRows(NamedTuple):

@@ -125,6 +125,8 @@ def test_a_first_line_that_looks_like_the_values_below_it_is_a_row(tmp_path, con
         "0,1\nfirst text,3\nother text,4\n",
         "0\nfirst text\nother text\n",
         ",0,1\n0,5,6\n1,7,8\n",
+        ",0\nUlm,1\nJena,2\n",
+        ",0,1\nUlm,0.5,1\nJena,2,3\n",
         ",1,2\n0,5,x\n1,7,y\n",
         ",1990,1991\nFR,1.5,2.5\n",
         "name,1960,1961\nx,1.5,2.5\n",
