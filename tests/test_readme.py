@@ -88,7 +88,8 @@ def run(argv, folder):
     return subprocess.run(
         argv,
         cwd=folder,
-        env={**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        # Without the address Ray joins any cluster of this machine, as that of another test.
+        env={**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", "RAY_ADDRESS": "local"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -99,7 +99,7 @@ import json, os, sys
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 import ray
 
-ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
+ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
 asked = json.load(sys.stdin)
 rows = ray.data.read_tfrecords(asked["shards"], arrow_open_stream_args={"compression": asked["compression"]})
 found = [{**row, "word": row["word"].decode()} for row in rows.take_all()]
