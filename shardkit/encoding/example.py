@@ -10,6 +10,7 @@ Features stand in the byte order of their names, as protobuf's deterministic for
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, InvalidOperation
@@ -250,13 +251,12 @@ def _logical_value(stored: Any, feature: Feature, where: str) -> Any:
 
 
 def python_value(scalar: pa.Scalar) -> Any:
-    """Returns a scalar of Arrow as Python has it; times with nanoseconds, which Python has not, as text of ISO 8601."""
+    """Returns a scalar of Arrow as Python has it; times with nanoseconds as pandas has them, or as text without it."""
     if not scalar.is_valid:
         return None
     if hasattr(scalar, "values"):
         return [python_value(value) for value in scalar.values]
-    unit = getattr(scalar.type, "unit", None)
-    if unit != "ns" or scalar.value % 1000 == 0:
+    with contextlib.suppress(ValueError):
         return scalar.as_py()
     if pa.types.is_duration(scalar.type):
         return f"{scalar.value} ns"

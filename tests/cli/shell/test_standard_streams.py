@@ -1,4 +1,4 @@
-"""Commands where a standard stream is closed, or the locale is of ASCII."""
+"""Commands as processes of their own: closed and full streams, a locale of ASCII, no pandas."""
 
 import os
 import subprocess
@@ -44,6 +44,15 @@ def test_a_full_stream_hides_nothing_that_the_command_did(tmp_path):
     for command in ("inspect out", "verify out", "--help"):
         done = run(tmp_path, f"shardkit {command} >/dev/full")
         assert (done.returncode, done.stderr.count(b"standard output"), b"Traceback" in done.stderr) == (6, 1, False)
+
+
+def test_times_with_nanoseconds_are_shown_without_pandas(tmp_path):
+    (tmp_path / "a.csv").write_text("at\n2024-01-01 00:00:00.123456789\n2024-01-01 00:00:00\n")
+    dry = run(tmp_path, "shardkit convert a.csv out --dry-run")
+    assert (dry.returncode, b"2024-01-01T00:00:00.123456789" in dry.stdout) == (0, True), dry.stderr
+    assert run(tmp_path, "shardkit convert a.csv out").returncode == 0
+    shown = run(tmp_path, "shardkit inspect out --examples 2")
+    assert (shown.returncode, b"2024-01-01T00:00:00.123456789" in shown.stdout) == (0, True), shown.stderr
 
 
 def test_names_are_utf_8_in_a_locale_of_ascii(tmp_path):
