@@ -158,8 +158,7 @@ def choose_key(columns: Mapping[str, pa.Array], usual: str, files: Sequence[str]
 
     Numbers and words may name files by chance, as classes and ages do. Another column than the usual one names files
     only with extensions, or if it holds no value twice and is called like a name or an identifier, or names as many
-    while the usual one is not called so. An index of pandas or R, which has no name, names files only where no other
-    does.
+    while the usual one is not called so. An index without a name, as of pandas, names files only if no other does.
 
     Args:
         columns: Texts and whole numbers of the table, as text.
