@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from shardkit.errors import UsageError
+from shardkit.errors import DamageError, UsageError
 from shardkit.reading.batch import Batch, Ragged
 from shardkit.reading.hooks import BatchSource
 from shardkit.reading.reader import BatchReader
@@ -42,8 +43,8 @@ class Batches(keras.utils.PyDataset):
     the last batch is filled up, it is `(inputs, label, weights)`: rows without a label and those that fill up weigh 0.
     Of a nullable input `NAME/present` is an array of bools, and a null itself is 0, NaN or False.
 
-    `model.fit` gets it with `shuffle=False` and without `steps_per_epoch`: an epoch is the whole split, in an order of
-    its own.
+    `model.fit` gets it with `shuffle=False` and without `steps_per_epoch`: an epoch is the whole split, shuffled
+    differently each time.
 
     Args:
         split: What is read: a split, a mixture, or one of them with functions on its batches.
@@ -123,7 +124,7 @@ class Batches(keras.utils.PyDataset):
             if index > self._num_read:
                 raise UsageError(
                     "fit would shuffle batches, which are shuffled already",
-                    next_step="Call model.fit(..., shuffle=False): each epoch has an order of its own",
+                    next_step="Call model.fit(..., shuffle=False): each epoch is shuffled differently",
                 )
             self._num_read = max(self._num_read, index + 1)
             place = Place(self._epoch, self._skipped() + index)
@@ -150,6 +151,7 @@ class Resume(keras.callbacks.Callback):
 
     Raises:
         UsageError: If the file is of another model or other data.
+        DamageError: If it is damaged, or none that was kept.
     """
 
     def __init__(
@@ -159,18 +161,26 @@ class Resume(keras.callbacks.Callback):
         self._path, self._kept_model, self._data, self._every_steps = Path(path), model, data, every_steps
         if self._path.is_file():
             model.optimizer.build(model.trainable_variables)
-            with np.load(self._path) as kept:
-                self._load(kept, _variables(model))
+            try:
+                with np.load(self._path) as kept:
+                    self._load(kept, _variables(model))
+            except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+                raise DamageError(
+                    "the state cannot be read",
+                    where=str(self._path),
+                    why=str(error),
+                    next_step="Name the file that an earlier run kept, or remove it to begin anew",
+                ) from error
 
     def fit(self, *, epochs: int, callbacks: Sequence[keras.callbacks.Callback] = (), **settings: Any) -> Any:
         """Trains until `epochs` epochs are whole, those before the kept state included.
 
-        All epochs of a call of Keras have as many steps, so what is left of an epoch that was cut is a call of its own,
-        and its loss is that of these steps.
+        All epochs of a call of Keras have as many steps, so a separate call trains what is left of an epoch that was
+        cut, and its loss is that of these steps.
 
         Args:
             epochs: In all.
-            callbacks: Others; of an epoch that was cut they see a `fit` of its own.
+            callbacks: Others. Each call of `model.fit` begins and ends them.
             **settings: Others of `model.fit`, such as `validation_data`.
 
         Returns:

@@ -126,7 +126,7 @@ def test_what_keras_cannot_take_is_refused(dataset, tmp_path):
     program = """
 import sys, keras, numpy as np, shardkit
 from shardkit.adapters.keras import Batches, Resume
-from shardkit.errors import UsageError
+from shardkit.errors import DamageError, UsageError
 train = shardkit.open(sys.argv[1])["train"]
 def message_of(act):
     try:
@@ -143,6 +143,12 @@ def model_of(width):
 one = Resume(sys.argv[2], model_of(1), data)
 one.set_model(model_of(1)); one.model.optimizer.build(one.model.trainable_variables); one.on_epoch_end(0)
 print(message_of(lambda: Resume(sys.argv[2], model_of(2), data)))
+for damage in (b"no archive", open(sys.argv[2], "rb").read()[:400]):
+    open(sys.argv[2] + ".cut.npz", "wb").write(damage)
+    try:
+        Resume(sys.argv[2] + ".cut.npz", model_of(1), data)
+    except DamageError as error:
+        print(error)
 other = Batches(train, label="y", global_batch_size=20, features=["x", "y"])
 print(message_of(lambda: Resume(sys.argv[2], model_of(1), other)))
 """
@@ -151,4 +157,5 @@ print(message_of(lambda: Resume(sys.argv[2], model_of(1), other)))
     assert "'name' is no array of numbers" in lines[0]
     assert "shuffle=False" in lines[1]
     assert "the state is of another model" in lines[2]
-    assert "global_batch_size" in lines[3]
+    assert all("the state cannot be read" in line for line in lines[3:5])
+    assert "global_batch_size" in lines[5]
