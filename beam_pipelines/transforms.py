@@ -80,7 +80,7 @@ class WriteShards(beam.PTransform):
         super().__init__()
         place = storage.normalize(destination)
         root = Path(spool) if spool else storage.local_path(work_roots(place, options.get("work_dir"))[0]) / ROWS_FOLDER
-        # Each run has a folder of its own: parts of one that failed are no rows of the next.
+        # Each run has a new folder: parts of a failed run are no rows of the next.
         folder = root.absolute() / secrets.token_hex(8)
         self._target = _Target(place, features, folder, workers, options)
         self._target.writer()

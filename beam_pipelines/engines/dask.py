@@ -26,7 +26,7 @@ from shardkit.conversion.shards.chunks import UnitKey
 from shardkit.conversion.steps import Step, call_step, close_plan
 from shardkit.errors import StorageError, UsageError
 
-# Each piece is a task of its own, which takes the scheduler 1 ms and 7 KB.
+# Each piece is one task, which takes the scheduler 1 ms and 7 KB.
 _MAX_PIECES = 100_000
 _CLOSE_S = 5.0
 

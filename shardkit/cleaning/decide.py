@@ -170,7 +170,7 @@ def has_changed(group: Group, before: Mapping[str, Found], now: Iterable[Found],
     Args:
         group: Of shard tables, or of the data of one conversion.
         before: What lay there when it was decided that the group goes, by path.
-        now: What lies in its folder.
+        now: The files in its folder.
         names: What versions take by now.
     """
     if group.folder == MANIFESTS_DIR:

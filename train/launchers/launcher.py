@@ -99,7 +99,7 @@ class Launcher(abc.ABC):
     def begin(self) -> str:
         """Begins the session unless it is there; returns this host, as tasks reach it."""
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="shardkit-ray-", dir=short_folder()))
+            self._folder = Path(tempfile.mkdtemp(prefix=f"shardkit-{self.extra}-", dir=short_folder()))
             # Clients of clusters would answer signals in their own way.
             before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
             try:
