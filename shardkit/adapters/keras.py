@@ -9,9 +9,12 @@ process reads its own part of them.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
 import json
 import threading
+import traceback
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -190,9 +193,18 @@ class Resume(keras.callbacks.Callback):
         place = self._data.place_after(0)
         for end in (place.epoch + 1, epochs) if place.step else (epochs,):
             if (epoch := self._data.place_after(0).epoch) < end and not (history and self._kept_model.stop_training):
-                history = self._kept_model.fit(
-                    self._data, initial_epoch=epoch, epochs=end, shuffle=False, callbacks=[self, *callbacks], **settings
-                )
+                try:
+                    history = self._kept_model.fit(
+                        self._data,
+                        initial_epoch=epoch,
+                        epochs=end,
+                        shuffle=False,
+                        callbacks=[self, *callbacks],
+                        **settings,
+                    )
+                except BaseException as error:
+                    _end_iterators(error)
+                    raise
         return history
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -224,6 +236,19 @@ class Resume(keras.callbacks.Callback):
             np.savez(file, state=state, **arrays)
             file.flush()
             partial.replace(self._path)
+
+
+def _end_iterators(error: BaseException) -> None:
+    """Destroys the iterators of TensorFlow that a stopped `model.fit` leaves in reference cycles, in this thread.
+
+    Python's collector would destroy one in any thread. If that is a thread that makes batches, it waits for the thread
+    of TensorFlow that reads ahead, which waits for the batch: both hang.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__", "").startswith("keras."):
+            with contextlib.suppress(RuntimeError):
+                frame.clear()
+    gc.collect()
 
 
 def _variables(model: keras.Model) -> list[keras.Variable]:

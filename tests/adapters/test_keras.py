@@ -107,6 +107,40 @@ def test_a_run_that_was_stopped_learns_the_same(dataset, tmp_path, backend):
     assert resumed["weights"] == whole["weights"]
 
 
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="tensorflow is not installed")
+def test_a_stopped_run_leaves_nothing_that_a_collection_hangs_on(dataset, tmp_path):
+    program = """
+import gc, sys, threading, time
+import keras, shardkit
+from shardkit.adapters.keras import Batches, Resume
+is_stopped = threading.Event()
+def collect(batch):
+    time.sleep(0.1)
+    if is_stopped.is_set():
+        gc.collect()
+    return batch
+class Stop(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        raise KeyboardInterrupt
+model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+data = Batches(
+    shardkit.open(sys.argv[1])["train"].map(collect),
+    examples=lambda batch: (batch["x"][:, None], batch["y"]),
+    global_batch_size=2,
+    num_threads=1,
+)
+gc.disable()
+try:
+    Resume(sys.argv[2], model, data).fit(epochs=1, callbacks=[Stop()], verbose=0)
+except KeyboardInterrupt:
+    is_stopped.set()
+print(sum(len(data[i][1]) for i in range(data.num_batches)))
+"""
+    process = start(program, "tensorflow", dataset, tmp_path / "state.npz")
+    assert process.communicate(timeout=250)[0].split() == ["100"]
+
+
 @pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
 def test_two_processes_of_jax_share_each_batch(dataset):
     address = f"127.0.0.1:{free_port()}"
