@@ -13,7 +13,7 @@ _CSV_OPTIONS = (*_TABLE_OPTIONS, "union_by_name", "quote", "skip_lines", "commen
 LABEL_TABLE_OPTIONS = ("quote", "has_header", "no_header")
 """Options for a table of labels, where files have some."""
 
-_LABEL_OPTIONS = ("labels", "no_labels", *LABEL_TABLE_OPTIONS)
+_LABEL_OPTIONS = ("labels", "no_labels", "class_folder", *LABEL_TABLE_OPTIONS)
 _JSON_OPTIONS = ("drop_columns", "union_by_name", "allows_duplicate_keys", "encoding", "records")
 
 
@@ -150,7 +150,7 @@ _ALL = (
         "text",
         "shardkit.sources.text.source.TextSource",
         content="text",
-        options=("text_record", "encoding", "no_labels"),
+        options=("text_record", "encoding", "no_labels", "class_folder"),
     ),
     Format(
         "sqlite",

@@ -37,7 +37,7 @@ def tables_that_name(
         others: Further files of the inputs.
         options: How the files are read; where labels are named or unwanted no table is looked for.
     """
-    if options is not None and (options.labels is not None or options.no_labels):
+    if options is not None and (options.no_labels or options.labels is not None or options.class_folder is not None):
         return ()
     found = _all_that_name(files, others)
     # Tables of several folders are for a part of the files each.

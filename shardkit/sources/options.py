@@ -146,6 +146,12 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "Take images, audio and text files alone: no folder is a class, and no file beside them a label.",
         INPUTS, "content",
     )] = False  # fmt: skip
+    class_folder: Annotated[int | None, Option(
+        "--class-folder",
+        "Which folder of images, audio, text files or arrays is their class: 1 is the outermost below the input, not "
+        "counting that of a split. The innermost one that differs if not given.",
+        INPUTS, "content", form=Named("N"), minimum=1,
+    )] = None  # fmt: skip
     audio: Annotated[Literal["bytes", "samples"], Option(
         "--audio", "Keep audio files as they are, or decode them: WAV, FLAC, Ogg, MP3, AIFF, AU, CAF, RF64 and W64.",
         INPUTS, "content",

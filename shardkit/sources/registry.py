@@ -20,7 +20,7 @@ from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.exploded import exploded
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.files.unpacked import check_no_packed, packed_beside, packed_error
-from shardkit.sources.folders.class_folders import are_class_documents
+from shardkit.sources.folders.class_documents import are_class_documents
 from shardkit.sources.folders.paired_files import option_without_masks
 from shardkit.sources.foreign_files import way_to_read
 from shardkit.sources.formats import FORMATS, LABEL_TABLE_OPTIONS, Format, format_named

@@ -58,7 +58,8 @@ def _labels(plan: Plan) -> Decision:
     if source.labels is not None:
         return Decision("labels", "of files beside them, see the notes", "--labels, --no-labels")
     classes = describe_classes(plan.files, source)
-    return Decision("classes", classes, "--labels, --no-labels") if classes else Decision("labels", "none", "--labels")
+    ways = "--class-folder, --no-labels" if source.has_text_classes else "--class-folder, --labels, --no-labels"
+    return Decision("classes", classes, ways) if classes else Decision("labels", "none", "--labels")
 
 
 def _splits(plan: Plan) -> Decision:

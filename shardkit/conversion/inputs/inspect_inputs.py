@@ -32,7 +32,8 @@ from shardkit.sources.exploded import exploded
 from shardkit.sources.files.streams import open_stored, read_exactly
 from shardkit.sources.files.transcoding import with_text_options
 from shardkit.sources.files.unpacked import check_no_packed
-from shardkit.sources.folders.class_folders import are_class_documents, check_class_folders
+from shardkit.sources.folders.class_documents import are_class_documents
+from shardkit.sources.folders.class_folders import check_class_folders
 from shardkit.sources.formats import FORMATS, format_named
 from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
@@ -326,9 +327,8 @@ def _tell_splits(source: Source, files: tuple[RawFile, ...], options: SourceOpti
 def _check_lines_are_alone(
     source: Source, files: tuple[RawFile, ...], options: SourceOptions, asked: InspectOptions
 ) -> None:
-    if source.format != "text" or options.text_record != "line" or asked.has_source_column:
-        return
-    if options.no_labels or not are_class_documents(files):
+    are_lines = source.format == "text" and options.text_record == "line" and not asked.has_source_column
+    if are_lines and (options.no_labels or not are_class_documents(files)):
         check_not_parallel(files)
 
 

@@ -19,6 +19,14 @@ from shardkit.storage import files as storage
 from shardkit.storage.locations import names_path
 from shardkit.units import KiB
 
+_EXCLUSIVE = (
+    ("has_header", "columns"),
+    ("has_header", "no_header"),
+    ("table", "query"),
+    ("class_folder", "no_labels"),
+    ("class_folder", "labels"),
+)
+
 
 def check_options(options: ConvertRequest) -> None:
     """Checks the options as far as that needs no look at the inputs.
@@ -52,17 +60,18 @@ def check_source_options(options: SourceOptions) -> None:
     Raises:
         UsageError: If one has none.
     """
-    if options.has_header and options.columns is not None:
-        raise UsageError("--header and --columns exclude each other", next_step="Drop one of them")
-    if options.table is not None and options.query is not None:
-        raise UsageError("--table and --query exclude each other", next_step="Drop one of them")
-    for field in options_of(SourceOptions):
+    given = {f.name: f for f in options_of(SourceOptions) if getattr(options, f.name) != f.default}
+    for one, other in _EXCLUSIVE:
+        if one in given and other in given:
+            raise UsageError(
+                f"--{given[one].key} and --{given[other].key} exclude each other", next_step="Drop one of them"
+            )
+    for field in given.values():
         # Without a format that names it, an option has a meaning for all.
         formats = formats_with(field.name)
         if field.name in LABEL_TABLE_OPTIONS and options.labels is None:
             formats = tuple(name for name in formats if not format_named(name).has_row_files)
-        is_given = getattr(options, field.name) != field.default
-        if formats and is_given and options.format not in formats:
+        if formats and options.format not in formats:
             raise UsageError(
                 f"--{field.key} has no meaning for {options.format} files",
                 next_step=f"It is for {', '.join(formats)}; drop it, or say with --format what the files are",

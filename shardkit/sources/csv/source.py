@@ -70,8 +70,6 @@ class CsvSource(SourceSettings):
             UsageError: If the first line may be either, or some files have a header line and others have none.
             DamagedFileError: If a file is damaged, unless bad rows are tolerated.
         """
-        if options.has_header and options.no_header:
-            raise UsageError("--header and --no-header contradict each other", next_step="Give one of them")
         if options.columns is not None or options.has_header:
             return options
         options = self._with_format(options)

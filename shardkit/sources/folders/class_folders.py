@@ -11,40 +11,45 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from shardkit.errors import UsageError
-from shardkit.file_types import COMPRESSED_PATTERN, suffix_of
+from shardkit.file_types import COMPRESSED_PATTERN
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.file_globs import glob_options, globs_of
 from shardkit.sources.folders.class_levels import Placed, check_levels
 from shardkit.sources.folders.paired_files import check_no_masks, check_no_pairs, pair_notes
-from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.naming_tables import labels_option
 from shardkit.sources.split_names import folders_below_split, in_order, split_of, splits_in_names
 from shardkit.sources.split_words import name_beside_split
-from shardkit.units import MiB, format_count
+from shardkit.units import format_count
 
-_MAX_DOCUMENT_BYTES = MiB
-_MIN_DOCUMENTS = 4
-# Of all files, so many must be texts of classes; the others are refused.
-_MIN_SHARE = 0.75
-_MIN_SHARE_IN_SPLITS = 0.5
 _LISTED_CLASSES = 8
 _LISTED_FOLDERS = 3
 _MANY_FOLDERS = 100
-_MANY_OTHERS = 10
 _ARCHIVE_SUFFIX = re.compile(f"\\.(?:zip|tar(?:{COMPRESSED_PATTERN})?|tgz|tbz2?|txz)$", re.IGNORECASE)
 _CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos"})
-# The hash of a mail may stand where others have an extension.
-_DOCUMENT_SUFFIX = re.compile(r"(?:\.(?:txt|[0-9]+|[0-9a-f]{8,}))?", re.IGNORECASE)
 
 
 def find_class_level(files: tuple[RawFile, ...], options: SourceOptions) -> int:
     """Returns which folder of each file is its class; see `SourceOptions.class_level`.
 
-    That is the innermost folder that all files have, unless it has the same name everywhere: then the one above. A
-    single folder around all files is no class.
+    That is the one that `--class-folder` names. Without it, that is the innermost folder that all files have, unless it
+    has the same name everywhere: then the one above. A single folder around all files is no class.
+
+    Raises:
+        UsageError: If a file does not lie below the folder that `--class-folder` names.
     """
     folders = [_folders(f, options) for f in files]
+    if options.class_folder is not None:
+        level = options.class_folder - 1
+        lost = next((f for f, found in zip(files, folders, strict=True) if len(found) <= level), None)
+        if lost is not None:
+            raise UsageError(
+                f"a file lies below fewer folders than --class-folder {options.class_folder} counts",
+                where=place(lost),
+                why="those below the input count, without that of a split",
+                next_step="Give a smaller number, or choose files with --include GLOB or --exclude GLOB",
+            )
+        return level
     depth = min(map(len, folders), default=0)
     if depth == 0:
         return 0
@@ -72,7 +77,7 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
     found = {file.name: class_of(file, options) for file in files}
     has_labels = options.labels is not None
     check_no_masks(files, found, lambda left: _option_for_one_folder(left, options), has_labels=has_labels)
-    if has_labels:
+    if has_labels or options.class_folder is not None:
         return
     _check_no_class_beside_split(files, options)
     check_depth(files, options)
@@ -87,7 +92,7 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
             next_step=f"{labels_option(table)} joins its columns, --exclude {shlex.quote(printable(table.name))} takes "
             "the folders as classes",
         )
-    check_levels([Placed(file, _folders(file, options)) for file in files], options.class_level)
+    check_level(files, options)
     if all(file.member is not None for file in files):
         return
     innermost = {(_folders(file, options) or [""])[-1] for file in files}
@@ -98,6 +103,11 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
             next_step="Add --no-labels to take them without a class, or name a file of labels with "
             f"{labels_option(naming[0]) if naming else '--labels'}",
         )
+
+
+def check_level(files: Sequence[RawFile], options: SourceOptions) -> None:
+    """Checks that the folders of the chosen level are the only ones that may be classes; see `check_levels`."""
+    check_levels([Placed(file, _folders(file, options)) for file in files], options.class_level)
 
 
 def check_depth(files: Sequence[RawFile], options: SourceOptions) -> None:
@@ -310,77 +320,6 @@ def folder_notes(files: Sequence[RawFile], is_text: bool) -> tuple[str, ...]:
     is_whole = is_text and len(besides) < 2
     whole = ", --text-record file makes each file a row with its folder as class" if is_whole else ""
     return (f"the folders {listed} become no column; --source-column NAME gives each row the path of its file{whole}",)
-
-
-def are_class_documents(files: Sequence[RawFile]) -> bool:
-    """Whether files are small texts by their names and sizes, several in each of at least two class folders.
-
-    A folder is no class if its name has no letter, as that of a day, or is a key and a value.
-
-    Raises:
-        UsageError: If a few files lie beside such texts, or alone in their folder.
-    """
-    data = [file for file in files if file.num_bytes and not is_companion_file(file.name)]
-    texts = [f for f in data if _DOCUMENT_SUFFIX.fullmatch(suffix_of(f.name)) and _class_name(f) is not None]
-    is_large = any(file.num_bytes > _MAX_DOCUMENT_BYTES for file in texts)
-    # A small sample of reviews has as many lists beside them as the whole.
-    min_share = _MIN_SHARE_IN_SPLITS if _are_classes_of_splits(texts) else _MIN_SHARE
-    if is_large or len(texts) < max(_MIN_DOCUMENTS, min_share * len(data)):
-        return False
-    by_folder = Counter(file.name.rpartition("/")[0] for file in texts)
-    # A folder that holds class folders is none itself, such as train of train/pos, train/neg and train/urls_pos.txt.
-    around = {"/".join(parts[:level]) for parts in (f.split("/") for f in by_folder) for level in range(len(parts))}
-    texts = [f for f in texts if by_folder[f.name.rpartition("/")[0]] > 1 and f.name.rpartition("/")[0] not in around]
-    numbered = [file for file in texts if re.search("[0-9]", file.name.rpartition("/")[2])]
-    if len(numbered) >= _MIN_SHARE * len(texts):
-        # Such as the list of commands that made the folders.
-        texts = numbered
-    if len(set(map(_class_name, texts))) < 2 or len(texts) < min_share * len(data):
-        return False
-    if len(texts) < len(data):
-        raise _files_beside(texts, data)
-    return True
-
-
-def _are_classes_of_splits(texts: Sequence[RawFile]) -> bool:
-    """Whether two splits or more have the same class folders, two or more of them."""
-    found: dict[str | None, set[str | None]] = {}
-    for file in texts:
-        found.setdefault(split_of(file), set()).add(_class_name(file))
-    return len(found) > 1 and len(set.intersection(*found.values())) > 1
-
-
-def _files_beside(texts: Sequence[RawFile], data: Sequence[RawFile]) -> UsageError:
-    kept = {file.name for file in texts}
-    others = [printable(file.name) for file in data if file.name not in kept]
-    few = len(others) <= _MANY_OTHERS
-    excluded = " ".join(f"--exclude {shlex.quote(name)}" for name in others) if few else "--exclude GLOB"
-    one_split = folders_of_one_split(texts)
-    both = f", and with them folders that one split alone has, with {excluded} {one_split}" if one_split else ""
-    return UsageError(
-        "files lie beside class folders of texts",
-        why=f"{format_count(len(others))} of {format_count(len(data))}: {', '.join(others[:_LISTED_FOLDERS])}",
-        next_step=f"Leave these out{both or f' with {excluded}'}, or add --no-labels to read the lines of all files",
-    )
-
-
-def folders_of_one_split(files: Sequence[RawFile]) -> str:
-    """Returns the options that leave out folders which one of the splits alone has, such as `unsup` of `train`.
-
-    Empty if there is none, or if splits have no folder in common.
-    """
-    found: dict[str, set[str]] = {}
-    for file in files:
-        found.setdefault(split_of(file) or "", set()).add(str(_class_name(file)))
-    shared = set.intersection(*found.values())
-    globs = [f"--exclude {shlex.quote(f'*{name}/*')}" for names in found.values() for name in sorted(names - shared)]
-    return printable(" ".join(globs)) if shared and len(globs) <= _LISTED_FOLDERS else ""
-
-
-def _class_name(file: RawFile) -> str | None:
-    folders = folders_below_split(file.name)
-    is_class = folders and re.search("[^\\W\\d_]", folders[-1]) and "=" not in folders[-1]
-    return folders[-1] if is_class else None
 
 
 def _folders(file: RawFile, options: SourceOptions) -> list[str]:

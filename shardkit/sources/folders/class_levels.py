@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from glob import escape
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from shardkit.errors import UsageError
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.file_globs import glob_options
-from shardkit.sources.split_words import split_in_name
+from shardkit.sources.split_words import split_in_words
 
 _LISTED = 3
 # What people number where the class lies elsewhere. A person, an animal or a digit may be a class.
@@ -21,6 +20,11 @@ _PART = re.compile(
     r"(?:^|[^a-z])(?:fold|part|chunk|shard|batch|split|page|session|patient|study|case|scan|take)s?[ _-]*\d+$",
     re.IGNORECASE,
 )
+_YEAR, _MONTH, _DAY, _BETWEEN = r"(?:19|20)\d\d", r"(?:0?[1-9]|1[0-2])", r"(?:0?[1-9]|[12]\d|3[01])", r"[-_. ]"
+_DATES = (_YEAR + "$", _YEAR + _BETWEEN + _MONTH, _YEAR + r"[01]\d[0-3]\d", _DAY + _BETWEEN + _MONTH + _BETWEEN + _YEAR)
+_DATE = re.compile(f"^(?:{'|'.join(_DATES)})(?!\\d)", re.ASCII)
+# The names that the Design rule for Camera File system gives to the folders of a camera.
+_CAMERA = re.compile("^[1-9][0-9]{2}(?=.*[A-Z])[0-9A-Z_]{5}$")
 _DIGITS = re.compile("[0-9]+")
 _LETTER = re.compile(r"[^\W\d_]")
 _NUMBER = re.compile("[0-9]{2}")
@@ -44,50 +48,68 @@ def check_levels(placed: Sequence[Placed], level: int) -> None:
         level: Which of the folders of each is its class.
 
     Raises:
-        UsageError: If the folders are numbered parts of the data, or those above may be the classes.
+        UsageError: If the folders are dates, numbered parts of the data or those of a camera, or those above may be the
+            classes.
     """
     if any(len(one.folders) <= level for one in placed):
         return
     names = {one.folders[level] for one in placed}
-    why, parts = "", _parts_of_examples(placed, level)
+    why, parts = _why_hardly_classes(names), _parts_of_examples(placed, level)
     if parts:
         why = "each holds files of the same names, as the parts of an example"
-    elif len(names) > 1 and all(map(_PART.search, names)):
-        why = "they are called after parts of the data"
-    elif _go_on(placed, level):
+    elif not why and _go_on(placed, level):
         why = "the numbers of their files go on from folder to folder"
     differing = [outer for outer in range(level) if len({one.folders[outer] for one in placed}) > 1]
     below: dict[str, set[str]] = {}
     for one in placed if differing else ():
         below.setdefault(one.folders[differing[-1]], set()).add(one.folders[level])
-    if not why and not may_be_classes(below):
+    are_two = may_be_classes(below)
+    if not why and not are_two:
         return
-    ways = [
-        f"for {printable(min({one.folders[at] for one in placed}))} and the like {_table_of(placed[0], at)}"
-        for at in (*differing[-2:], level)
+    levels = [
+        *(at for at in differing[-2:] if are_two or not _why_hardly_classes({one.folders[at] for one in placed})),
+        level,
     ]
+    ways = [f"--class-folder {at + 1} for {printable(min({one.folders[at] for one in placed}))}" for at in levels]
     raise UsageError(
-        "folders of two levels may be the classes" if below else f"the folders {_listed(names)} are hardly classes",
+        "folders of two levels may be the classes" if are_two else f"the folders {_listed(names)} are hardly classes",
         where=place(placed[0].file),
-        why=f"{_listed(below)}, and {_listed(max(below.values(), key=len))} below these" if below else why,
-        next_step=f"Add --no-labels to take the files without a class{parts}, or name a table of their classes with "
-        f"--labels. If folders are the classes, write it: {'; '.join(ways)}",
+        why=f"{_listed(below)}, and {_listed(max(below.values(), key=len))} below these" if are_two else why,
+        next_step=f"Name the folder that is the class: {', '.join(ways)} and the like. --no-labels takes the files "
+        f"without a class{parts}, --labels names a table of classes",
     )
+
+
+def _why_hardly_classes(names: Collection[str]) -> str:
+    """Returns why folders are hardly classes by their names, which are all alike; empty if they are not."""
+    kinds = {
+        _PART: "they are called after parts of the data",
+        _DATE: "they are called after dates",
+        _CAMERA: "cameras number their folders so",
+    }
+    return next((why for form, why in kinds.items() if len(names) > 1 and all(map(form.search, names))), "")
 
 
 def may_be_classes(below: Mapping[str, Collection[str]]) -> bool:
     """Whether folders may be the classes of the files, rather than those below each of them.
 
-    They may be if each has others below it, as `Archery` has `v_Archery_g01`, or if these are numbered, as `session1`.
-    The letters that Places has above its classes are none, nor are numbered parts.
+    They may be unless they are single letters, as Places has above its classes, numbers, dates, parts or splits of the
+    data, and the others are none of these. `amazon/mug` and `dslr/mug` look like `finch/cropped` and `wren/cropped`.
     """
-    if len(below) < 2 or all(len(outer) == 1 or _PART.search(outer) for outer in below):
+    inner = {name for names in below.values() for name in names}
+    if len(below) < 2 or len(inner) < 2 or sum(map(len, below.values())) == len(below):
         return False
-    names = [name for inner in below.values() for name in inner]
-    if len(set(names)) == len(names):
-        return len(names) > len(below)
-    words = {_DIGITS.sub("", name) for name in names}
-    return len(words) == 1 and "" not in words and len(set(names)) > 1
+    return not all(map(_is_no_word, below)) or (all(map(_is_no_word, inner)) and not _why_hardly_classes(inner))
+
+
+def is_date(name: str) -> bool:
+    """Whether a folder is called after a year, a month or a day."""
+    return _DATE.search(name) is not None
+
+
+def _is_no_word(name: str) -> bool:
+    is_number = len(name) == 1 or name.isdecimal()
+    return is_number or split_in_words(name) is not None or any(f.search(name) for f in (_PART, _DATE, _CAMERA))
 
 
 def _parts_of_examples(placed: Sequence[Placed], level: int) -> str:
@@ -120,17 +142,3 @@ def _go_on(placed: Sequence[Placed], level: int) -> bool:
 
 def _listed(names: Collection[str]) -> str:
     return ", ".join(map(printable, sorted(names)[:_LISTED])) + (", ..." if len(names) > _LISTED else "")
-
-
-def _table_of(example: Placed, level: int) -> str:
-    """Returns what makes a table of the folders of a level, as of all files, and reads it."""
-    file, folders = example
-    if file.member is not None or "://" in file.path or not file.path.endswith(file.name):
-        return "name a table with the columns file and label with --labels"
-    split = split_in_name(file.name)
-    is_behind = split is not None and file.name.count("/") > len(folders) and split.level <= level
-    script = f'BEGIN {{print "file", "label"}} {{print substr($0, 3), ${level + 2 + is_behind}}}'
-    root = printable(shlex.quote(file.path.removesuffix(file.name)))
-    return (
-        f"run  (cd {root}; find . -type f) | awk -F/ -v OFS='\\t' '{script}' >labels.tsv  and add --labels labels.tsv"
-    )

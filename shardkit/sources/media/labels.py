@@ -124,14 +124,15 @@ def labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions)
         UsageError: If labels lie there in several forms, or do not go together with the files.
         BadInputError: If the labels are damaged.
     """
-    layout = find_layout(files, joins_forms=options.no_labels)
+    takes_none = options.no_labels or options.class_folder is not None
+    layout = find_layout(files, joins_forms=takes_none)
     if layout is None or not root:
         return None
     outer = {f.path for f in files if f.member is not None}
     labels = outer.pop() if len(outer) == 1 and all(f.member is not None for f in files) else root
     own = {f.name for f in (*layout.labels, *layout.lists, *layout.others)}
     data = tuple(f for f in files if f.name not in own)
-    if options.no_labels:
+    if takes_none:
         return Beside(None, data, (f"layout: {layout.title}, its {format_number(len(own), 'file')} left out",))
     notes = [f"layout: {layout.title}, {format_number(len(layout.labels), 'file')} of labels"]
     notes += _notes_on_unread(layout)

@@ -24,14 +24,14 @@ from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, So
 from shardkit.sources.columns.row_casting import cast_rows
 from shardkit.sources.columns.sampling import HEAD_BYTES, sample_files
 from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head
+from shardkit.sources.folders.class_documents import are_class_documents, folders_of_one_split
 from shardkit.sources.folders.class_folders import (
-    are_class_documents,
     check_depth,
+    check_level,
     class_of,
     classes_of,
     describe_classes,
     find_class_level,
-    folders_of_one_split,
 )
 from shardkit.sources.text.blocks import Lines, TextBlock, as_array
 from shardkit.sources.text.decoding_errors import find_decoding_errors, other_encoding, too_long_fault
@@ -65,16 +65,18 @@ class TextSource(SourceSettings):
         """Returns the options for a row a file, with its folder as class, where files are texts in class folders.
 
         Raises:
-            UsageError: If a few other files lie beside such texts.
+            UsageError: If a few other files lie beside such texts, or folders of two levels may be their classes.
         """
-        is_asked = options.text_record == "file" or (options.text_record == "line" and are_class_documents(files))
-        if options.no_labels or not is_asked:
-            return options
         leveled = msgspec.structs.replace(options, class_level=find_class_level(files, options))
-        classes = {class_of(file, leveled) for file in files}
-        if None in classes or len(classes) < 2:
-            return options
-        check_depth(files, leveled)
+        if options.class_folder is None:
+            are_rows = options.text_record == "file" or (options.text_record == "line" and are_class_documents(files))
+            if options.no_labels or not are_rows:
+                return options
+            classes = {class_of(file, leveled) for file in files}
+            if None in classes or len(classes) < 2:
+                return options
+            check_depth(files, leveled)
+            check_level(files, leveled)
         return msgspec.structs.replace(leveled, text_record="file", has_text_classes=True)
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:

@@ -105,6 +105,8 @@ def test_options_of_text_formats_are_in_the_recipe_and_taken_from_it(run, write,
         ("a.jsonl", '{"a": 1}', ["--header", "--format", "jsonl"], "--header has no meaning for jsonl files"),
         ("a.csv", "a\n1\n", ["--allow-duplicate-keys"], "--allow-duplicate-keys has no meaning for csv files"),
         ("a.csv", "a\n1\n", ["--header", "--columns", "a"], "--header and --columns exclude each other"),
+        ("a.csv", "a\n1\n", ["--header", "--no-header"], "--header and --no-header exclude each other"),
+        ("a.txt", "a\n", ["--class-folder", "1", "--no-labels"], "--class-folder and --no-labels exclude"),
     ],
 )
 def test_options_without_a_meaning_are_refused(run, write, tmp_path, name, content, option, why):

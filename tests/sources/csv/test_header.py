@@ -207,10 +207,6 @@ def test_a_line_that_every_file_begins_with_names_the_columns(tmp_path):
     assert len(rows) == 2
 
 
-def test_both_options_contradict_each_other(tmp_path):
-    assert "contradict" in refuses(tmp_path, "a,b\n1,2\n", has_header=True, no_header=True)
-
-
 def test_columns_that_differ_are_shown_file_by_file(tmp_path):
     paths = [
         write(tmp_path, "a,b,c\n1,x,2\n", "a.csv"),

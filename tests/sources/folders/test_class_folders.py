@@ -9,8 +9,8 @@ from shardkit.errors import UsageError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.file_globs import matches
+from shardkit.sources.folders.class_documents import are_class_documents
 from shardkit.sources.folders.class_folders import (
-    are_class_documents,
     check_class_folders,
     class_notes,
     class_of,
@@ -42,6 +42,8 @@ def reviews(*folders, number=3, suffix=".txt"):
         reviews("train/pos", "train/neg", "test/pos", "test/neg"),
         reviews("20news-bydate-train/sci.space", "20news-bydate-train/rec.autos", suffix=""),
         [*reviews("pos", "neg"), "README", "_SUCCESS"],
+        reviews("1", "2", "5"),
+        reviews("pos/2022", "pos/2023", "neg/2022"),
     ],
 )
 def test_documents(tmp_path, names):
@@ -58,6 +60,8 @@ def test_documents(tmp_path, names):
         reviews("pos", "neg", number=1),
         reviews("2026-11-01", "2026-11-02"),
         reviews("day=1", "day=2"),
+        reviews("01", "02"),
+        reviews("2023/01", "2023/02", "2024/01"),
         reviews("en", "de", suffix=".csv"),
         ["train.txt", "test.txt", "valid.txt", "more.txt"],
     ],
@@ -123,6 +127,16 @@ def test_rows_have_the_class_of_their_folder(tmp_path):
     assert {(row["text"], row["label"]) for row in found.rows} == {("bad\n", 0), ("good\n", 1)}
     lines = read_all(TextSource(), tmp_path, no_labels=True)
     assert [f.name for f in lines.features] == ["text"]
+
+
+def test_the_folder_that_is_named_is_the_class_of_texts(tmp_path):
+    listed(tmp_path, reviews("pos/2022", "pos/2023", "neg/2022"))
+    with pytest.raises(UsageError, match="--class-folder 1 for neg, --class-folder 2 for 2022"):
+        read_all(TextSource(), tmp_path)
+    classes = [read_all(TextSource(), tmp_path, class_folder=n).features[1].vocabulary for n in (1, 2)]
+    assert classes == [("neg", "pos"), ("2022", "2023")]
+    with pytest.raises(UsageError, match="fewer folders than --class-folder 3"):
+        read_all(TextSource(), tmp_path, class_folder=3)
 
 
 def test_folders_of_one_name_below_different_ones_are_one_class_with_a_note(tmp_path):

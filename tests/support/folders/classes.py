@@ -116,6 +116,10 @@ def _sounds(folder: Path, names: Iterable[str]) -> list[Row]:
     return rows
 
 
+def _sounds_of_outer(folder: Path, name: str) -> list[Row]:
+    return [(split, key, name.partition("/")[0]) for split, key, _ in _sounds(folder, (name,))]
+
+
 def _speech_commands(folder: Path) -> list[Row]:
     rows, tests, validations = [], [], []
     for seed in range(9):
@@ -164,6 +168,8 @@ def _stems(folder: Path) -> list[Row]:
     return []
 
 
+_LEVELS = ("--class-folder 1 for", "--class-folder 2 for", "--no-labels")
+_HARDLY = ("hardly classes", "--class-folder 1 for", "--no-labels")
 _ONE_CLASS = ("--labels", "--no-labels")
 CLASSES = (
     Case("arrays in class folders", _arrays, refusal=("--array-record",)),
@@ -209,7 +215,18 @@ CLASSES = (
         key="audio",
         label=("class",),
     ),
-    Case("VoxCeleb", lambda f: _sounds(f, _SPEAKERS), key="audio", refusal=("two levels", "$2", "$3", "--labels")),
+    Case("VoxCeleb", lambda f: _sounds(f, _SPEAKERS), key="audio", refusal=("two levels", *_LEVELS)),
+    Case(
+        "VoxCeleb, --class-folder 1",
+        lambda f: [row for name in _SPEAKERS for row in _sounds_of_outer(f, name)],
+        ("--class-folder", "1"),
+        key="audio",
+    ),
+    Case("numbers below classes", lambda f: _class_folders(f, ("wren", "finch"), ("1", "2")), refusal=_LEVELS),
+    Case("years below classes", lambda f: _class_folders(f, ("wren", "finch"), ("2022", "2023")), refusal=_LEVELS),
+    Case("versions below classes", lambda f: _class_folders(f, ("wren", "finch"), ("full", "cut")), refusal=_LEVELS),
+    Case("folders of days", lambda f: _class_folders(f, classes=("2023-05-01", "2023-05-02")), refusal=_HARDLY),
+    Case("folders of a camera", lambda f: _class_folders(f, classes=("100APPLE", "101APPLE")), refusal=_HARDLY),
     Case("MUSDB", _stems, key="audio", refusal=("hardly classes", "--include '*/bass.wav'", "--no-labels")),
     Case("folds of UrbanSound8K", lambda f: _sounds(f, ("fold1", "fold2")), refusal=("hardly classes", "--no-labels")),
     Case("Market-1501", lambda f: _class_folders(f, classes=_MARKET), refusal=("--split query='query/*' --no-labels",)),
