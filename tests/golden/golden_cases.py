@@ -80,6 +80,7 @@ CASES = {
         *("{inputs}/poem", "--format", "text", "--text-record", "paragraph", "--lower", "text"),
         *("--tokenize", "text={inputs}/tokenizer.json", "--pack", "8", "--separator", "."),
     ],
+    "colours": ["{inputs}/photos", "--class-folder", "1", "--num-shards", "1"],
     "checked": ["{inputs}/photos", "--check-media", "--num-shards", "2"],
 }
 
