@@ -37,6 +37,7 @@ _MAX_NEW_SHARE = 0.01
 _MIN_VALUES = 20
 # Fewer numbers in order may be values.
 _MIN_COUNT = 3
+_MAX_LEVELS = 6
 _LISTED_CELLS = 5
 _MAX_SHORTER_SHARE = 0.02
 _NAME = re.compile(r"[^\W\d][\w .:/()%#$&+@*\[\]'-]{0,59}")
@@ -175,35 +176,66 @@ def have_header(found: Sequence[FirstRows]) -> bool:
 
 
 def check_no_second_header(rows: FirstRows, num_skipped: int = 0) -> None:
-    """Checks that the line below the header is a row: where all values of a column but its first are numbers, dates or
-    the like, that line may hold names, or units, unless a value of it is of the kind of its column. Two such lines may
-    stand there too, as loggers write them.
+    """Checks that the lines below the first one are rows: where all values of a column but its first are numbers, dates
+    or the like, a line may hold names, or units, unless a value of it is of the kind of its column. Two such lines may
+    be there, as loggers write them. Below merged cells, and above the names of an index, numbers are names too.
 
     Args:
-        rows: The header and what is below it.
+        rows: The first line, which may be the header, and what is below it.
         num_skipped: Lines above the header that `--skip-lines` passes over.
 
     Raises:
-        UsageError: If it is none.
+        UsageError: If one may be none.
     """
-    found = ((number, _word_above_kinds(rows.below, number)) for number in (2, 1))
-    number, word = next(((number, word) for number, word in found if word is not None), (0, None))
-    if word is None:
+    lines = [[cell.strip() for cell in rows.cells], *_first_lines(rows.below, _MAX_LEVELS)]
+    number, why = _num_levels(lines), "names of several levels are written so, by data frames and above merged cells"
+    has_levels = number > 0 or "" in lines[0][1:]
+    for few in (2, 1):
+        if not number and (word := _word_above_kinds(rows.below, few)) is not None:
+            number, why = few, f"{shown(word)} stands above values of another kind in it"
+    if not number:
         return
     if number == 1 and (mark := _COMMENT.match(rows.cells[0])) is not None:
         ways = f"--comment {shlex.quote(mark[0])} takes it as the names"
     else:
-        names = shlex.quote(printable(",".join(cell.strip() for cell in rows.cells)))
         first = num_skipped + 1
         as_names = f"--skip-lines {first} takes it as the names, " if number == 1 else ""
-        ways = f"{as_names}--skip-lines {first + number} --columns {names} leaves {'it' if number == 1 else 'both'} out"
-    lines, reader = ("second line", "it as a row") if number == 1 else ("second and the third line", "both as rows")
+        names = shlex.quote(printable(_joined(lines[: number + 1]) if has_levels else ",".join(lines[0])))
+        ways = f"{as_names}--skip-lines {first + number} --columns {names} leaves {'it' if number == 1 else 'them'} out"
+    below, reader = ("the second line", "it as a row") if number == 1 else (f"lines 2 to {number + 1}", "them as rows")
     raise UsageError(
-        f"the {lines} may be names, units or {'a row' if number == 1 else 'rows'}",
+        f"{below} may be names, units or {'a row' if number == 1 else 'rows'}",
         where=place(rows.file),
-        why=f"{shown(word)} stands above values of another kind in it",
+        why=why,
         next_step=f"Say which: {ways}, --header takes {reader}",
     )
+
+
+def _num_levels(lines: Sequence[Sequence[str]]) -> int:
+    """Returns how many lines below the first one are names with it; 0 if none is for sure.
+
+    Data frames write a line of each level of names, which repeat, and then the name of the index alone. Below merged
+    cells, as of `Area;Men;;Women;`, the second line begins with an empty one, as `;2023;2024;2023;2024`.
+    """
+    if len(lines[0]) < _MIN_COUNT or len(lines) < _MIN_COUNT:
+        return 0
+    index = next((i for i, line in enumerate(lines) if i > 1 and line[0] and not any(line[1:])), 0)
+    levels = lines[:index]
+    if levels and all(all(line[1:]) for line in levels) and any(len(set(line)) < len(line) for line in levels):
+        return index
+    _, second, *further = lines
+    is_merged = not second[0] and all(second[1:]) and not all(lines[0][1:])
+    return int(is_merged and all(line[0] for line in further))
+
+
+def _joined(lines: Sequence[Sequence[str]]) -> str:
+    """Returns names for `--columns`, joined of all levels; letters for them if two would be the same."""
+    outer = [lines[0][0]]
+    for cell in lines[0][1:]:
+        outer.append(cell or (outer[-1] if len(outer) > 1 else ""))
+    levels = zip(outer, *lines[1:], strict=True)
+    names = ["_".join(cell for cell in cells if cell) for cells in levels]
+    return ",".join(names) if "" not in names and len(set(names)) == len(names) else "A,B,..."
 
 
 def _word_above_kinds(below: Sequence[pa.Array], number: int) -> str | None:
@@ -225,12 +257,13 @@ def _word_above_kinds(below: Sequence[pa.Array], number: int) -> str | None:
             return None
         words += given
     # A bad row may be a word with nothing behind it.
-    is_alone = len(words) == 1 and len(below) > 1 and not any(_lines_of(below[1:], 1)[0])
-    return words[0] if words and all(map(any, _lines_of(below, number))) and not is_alone else None
+    is_alone = len(words) == 1 and len(below) > 1 and not any(_first_lines(below[1:], 1)[0])
+    return words[0] if words and all(map(any, _first_lines(below, number))) and not is_alone else None
 
 
-def _lines_of(below: Sequence[pa.Array], number: int) -> list[list[str | None]]:
-    return [[column[line].as_py() for column in below if len(column) > line] for line in range(number)]
+def _first_lines(below: Sequence[pa.Array], number: int) -> list[list[str]]:
+    is_there = [line for line in range(number) if all(len(column) > line for column in below)]
+    return [[(column[line].as_py() or "").strip() for column in below] for line in is_there]
 
 
 def _is_unit(cell: str) -> bool:

@@ -84,9 +84,9 @@ class CsvSource(SourceSettings):
         if not options.no_header:
             for rows in found:
                 check_one_table(rows, options)
-        if not options.no_header and have_header(found):
             check_no_second_header(found[0], options.skip_lines)
-            return options
+            if have_header(found):
+                return options
         other = next((rows for rows in found if len(rows.cells) != len(found[0].cells)), None)
         if other is not None:
             raise UsageError(

@@ -107,7 +107,36 @@ def test_the_first_line_of_a_logger_is_left_out_by_what_is_advised(tmp_path):
     with pytest.raises(UsageError, match="may be names or values") as caught:
         read(tmp_path)
     assert "--skip-lines 1 leaves out the line that describes a logger" in caught.value.next_step
-    with pytest.raises(UsageError, match="the second and the third line may be names, units or rows") as caught:
+    with pytest.raises(UsageError, match="lines 2 to 3 may be names, units or rows") as caught:
         read(tmp_path, "--skip-lines 1")
-    assert "--skip-lines 4 --columns TIMESTAMP,RECORD,AirT,WS leaves both out" in caught.value.next_step
+    assert "--skip-lines 4 --columns TIMESTAMP,RECORD,AirT,WS leaves them out" in caught.value.next_step
     assert len(read(tmp_path, "--skip-lines 4 --columns TIMESTAMP,RECORD,AirT,WS")) == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        (",x,x,y\n,mean,std,mean\nkind,,,\nA,1.5,2.5,3.5\nB,2.5,3.5,4.5\n", "kind,x_mean,x_std,y_mean"),
+        ("year,20,21,22\nsex,m,m,w\ncity,,,\nA,2,2,2\nB,2,2,3\n", "year_sex_city,20_m,21_m,22_w"),
+        (",2023,2023,2024\n,m,w,m\ncity,,,\nA,1,,3\nB,,2,4\n", "city,2023_m,2023_w,2024_m"),
+        ("Area;Men;;Women;\n;20;21;20;21\nA;0;1;2;3\nB;1;2;3;4\n", "Area,Men_20,Men_21,Women_20,Women_21"),
+        (",20,,21,\nItem,n,p,n,p\nA,3,2.5,4,2.6\nB,4,3.5,5,3.6\n", "Item,20_n,20_p,21_n,21_p"),
+    ],
+)
+def test_names_of_several_levels_are_refused_with_the_names_joined(tmp_path, content, names):
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(UsageError, match="may be names, units or") as caught:
+        read(tmp_path)
+    (advice,) = re.findall(r"--skip-lines \d+ --columns \S+", caught.value.next_step)
+    rows = read(tmp_path, advice)
+    assert [next(iter(row.values())) for row in rows] == ["A", "B"]
+    assert list(rows[0]) == names.split(",")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["name,a,b\nBob,x,y\nAnn,,\nKim,p,q\nLee,x,z\n", "area,month,sales\nUlm,Jan,3\n,Feb,4\nJena,Jan,5\n,Feb,6\n"],
+)
+def test_rows_with_empty_cells_are_no_names(tmp_path, content):
+    (tmp_path / "a.csv").write_text(content)
+    assert len(read(tmp_path)) == 4
