@@ -102,7 +102,9 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         INPUTS, "content",
     )] = False  # fmt: skip
     records: Annotated[str | None, Option(
-        "--records", "Key of the array that holds the rows of a JSON document, such as data or response.items.",
+        "--records",
+        "Key of the array that holds the rows of a JSON document, such as data or response.items. A dot makes the "
+        "document itself a row.",
         INPUTS, "content", form=Named("KEY"),
     )] = None  # fmt: skip
     encoding: Annotated[str | None, Option(

@@ -20,6 +20,7 @@ from shardkit.sources.csv.header import FirstRows, is_of_a_kind, made_names, rea
 from shardkit.sources.files.streams import is_seekable, open_stream, read_head
 from shardkit.units import KiB, format_number
 
+_WITHOUT_REPEATED = "NR == 1 {h = tolower($0)} NR == 1 || tolower($0) != h"
 _MARK = "\ufeff"
 _TAIL_BYTES = 64 * KiB
 # It begins with a byte that `re` can search for, which takes a ninth of the time.
@@ -46,7 +47,7 @@ def _check_header_stands_once(rows: FirstRows, text: bytes) -> None:
         return
     # A file of Excel, too, begins with a mark, which stays where files were put together.
     below = [pc.utf8_ltrim(rows.below[0], _MARK), *rows.below[1:]]
-    same = (pc.equal(column, cell) for column, cell in zip(below, rows.cells, strict=True))
+    same = (pc.equal(pc.utf8_lower(col), cell.lower()) for col, cell in zip(below, rows.cells, strict=True))
     is_repeated = pc.fill_null(functools.reduce(pc.and_, same), False)
     if not pc.any(is_repeated).as_py():
         return
@@ -61,7 +62,7 @@ def _check_header_stands_once(rows: FirstRows, text: bytes) -> None:
         where=place(rows.file, line=_line_of_repeated(text)),
         why=f"{format_number(number, 'row')} of those looked at {'are' if number > 1 else 'is'} the same line, as "
         "where files were put together",
-        next_step=f"Leave these lines out by  awk {shlex.quote('NR == 1 {h = $0} NR == 1 || $0 != h')} "
+        next_step=f"Leave these lines out by  awk {shlex.quote(_WITHOUT_REPEATED)} "
         f"{shlex.quote(name)} >{made}  and convert that file, or read "
         "them as rows with --header, or the first line too with --no-header",
     )
@@ -72,9 +73,9 @@ def _line_of_repeated(text: bytes) -> int | None:
     first = next((number for number, line in enumerate(lines) if line.strip()), None)
     if first is None:
         return None
-    header = lines[first].removeprefix(b"\xef\xbb\xbf")
+    header = lines[first].removeprefix(b"\xef\xbb\xbf").lower()
     rest = (line.removeprefix(b"\xef\xbb\xbf") for line in lines[first + 1 :])
-    return next((number for number, line in enumerate(rest, first + 2) if line == header), None)
+    return next((number for number, line in enumerate(rest, first + 2) if line.lower() == header), None)
 
 
 def _check_no_other_header(file: RawFile, text: bytes, dialect: Dialect) -> None:

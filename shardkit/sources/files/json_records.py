@@ -22,6 +22,10 @@ class _Level(NamedTuple):
     key: str = ""
 
 
+WHOLE_DOCUMENT = "."
+"""In place of a key: the document itself is a row."""
+
+
 class RecordsStream(ConvertedStream):
     """A JSON document of which all but one array is blank, so that lines and bytes keep their places.
 

@@ -18,7 +18,7 @@ from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, Stor
 from shardkit.sources.base import ArchiveMember, RawFile, place
 from shardkit.sources.files.archive_members import archive_of, is_range, open_member, open_range
 from shardkit.sources.files.expansion_limit import ExpansionGuard
-from shardkit.sources.files.json_records import RecordsStream
+from shardkit.sources.files.json_records import WHOLE_DOCUMENT, RecordsStream
 from shardkit.sources.files.read_ahead import read_ahead
 from shardkit.sources.files.transcoding import TranscodedStream, UncommentedStream
 from shardkit.storage import files as storage
@@ -47,7 +47,7 @@ def open_stream(file: RawFile, start: int = 0, *, is_read_through: bool = False)
         stream = found if file.encoding is None else TranscodedStream(found, file.encoding, place(file))
         if file.skip_lines or file.comment is not None:
             stream = UncommentedStream(stream, file.skip_lines, file.comment)
-        if file.records is not None:
+        if file.records not in (None, WHOLE_DOCUMENT):
             stream = RecordsStream(stream, file.records, place(file))
         if start and is_seekable(file):
             raw.seek(start)

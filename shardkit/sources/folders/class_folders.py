@@ -183,14 +183,17 @@ def _check_no_class_beside_split(files: Sequence[RawFile], options: SourceOption
     for name in (file.name for file in files) if options.has_split_names else ():
         if (beside := name_beside_split(name)) is not None:
             found.setdefault(beside.split, {}).setdefault(beside.rest, beside.folder)
+    alike = set.intersection(*map(set, found.values())) if found else set[str]()
     for split, folders in found.items():
-        if len(folders) > 1:
+        # `Training plan` and `Blood test` may be classes, `train_images` and `test_images` are none.
+        if len(folders) > 1 or (len(found) > 1 and not alike):
             rest, folder = min(folders.items())
+            names = sorted(set(folders.values()) | {min(others.values()) for others in found.values()})
             raise UsageError(
                 "folders are called after a split and something else, which may be a class",
-                why=f"such as {', '.join(map(printable, sorted(folders.values())[:_LISTED_FOLDERS]))}",
+                why=f"such as {', '.join(map(printable, names[:_LISTED_FOLDERS]))}",
                 next_step=f"Move the files of {printable(folder)} to {split}/{printable(rest)} and the like, or add "
-                "--no-labels to take them without a class",
+                "--no-labels to take them without a class, or --labels with a table of their classes",
             )
 
 

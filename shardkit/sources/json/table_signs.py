@@ -97,9 +97,10 @@ def way_to_rows_within(row: dict[str, Any], file: RawFile | None) -> tuple[str, 
     outer = [path for path in lists if path.count("/") == depth]
     options = [f"--records {shlex.quote(path.replace('/', '.'))}" for path in outer]
     if len(outer) == 1:
-        return outer[0], f"Take its objects as the rows with {options[0]}"
+        return outer[0], f"Take its objects as the rows with {options[0]}, or each document as a row with --records ."
     step = (
-        f"Take the objects of one list as the rows with {' or '.join(options[:_LISTED])}, which leaves the others out"
+        f"Take the objects of one list as the rows with {' or '.join(options[:_LISTED])}, which leaves the others "
+        "out, or each document as a row with --records ."
     )
     if depth == 0 and file is not None and len({split_in_words(path) for path in outer} - {None}) > 1:
         code = (

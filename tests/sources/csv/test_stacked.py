@@ -46,6 +46,7 @@ def test_two_tables_in_one_file_are_refused(tmp_path, text, line):
     [
         ("a,b\n1,2\n3,4\na,b\n5,6\n", 3),
         ("name,city\nx,y\nz,w\nname,city\nq,r\n", 3),
+        ("id,x\n1,2\nID,X\n3,4\n", 2),
         ("a,b\n" + "1,2\n" * 40 + "a,b\n" + "3,4\n" * 40, 80),
     ],
 )

@@ -118,6 +118,12 @@ def test_folders_called_after_a_split_and_a_letter_are_refused(tmp_path):
         check_class_folders(files, SourceOptions(has_split_names=True))
 
 
+def test_folders_that_name_splits_and_different_things_are_refused(tmp_path):
+    files = listed(tmp_path, [f"{name}/{i}.png" for name in ("Blood test", "Training plan") for i in range(2)])
+    with pytest.raises(UsageError, match="such as Blood test, Training plan"):
+        check_class_folders(files, SourceOptions(has_split_names=True))
+
+
 def test_rows_have_the_class_of_their_folder(tmp_path):
     listed(tmp_path, reviews("neg"), "bad\n")
     listed(tmp_path, reviews("pos"), "good\n")

@@ -9,7 +9,9 @@ import pytest
 from shardkit.errors import UsageError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
+from shardkit.sources.json.array_source import JsonArraySource
 from shardkit.sources.json.lines_source import JsonLinesSource
+from tests.support.files.source_makers import read_all
 
 ROW = {"a": 1, "b": "x"}
 
@@ -52,7 +54,16 @@ def test_tables_without_names_in_their_rows_are_refused_with_a_command(tmp_path,
 
 def test_the_rows_of_a_table_schema_are_advised(tmp_path):
     document = {"schema": {"fields": [{"name": "a", "type": "integer"}]}, "data": [ROW, ROW]}
-    assert advice(tmp_path, document) == "Take its objects as the rows with --records data"
+    assert advice(tmp_path, document).startswith("Take its objects as the rows with --records data, or")
+
+
+def test_a_chat_a_file_is_a_row_by_what_is_advised(tmp_path):
+    for i in range(3):
+        chat = {"id": i, "messages": [{"role": "user", "content": "a"}]}
+        assert "each document as a row with --records ." in advice(tmp_path, chat)
+        (tmp_path / f"{i}.json").write_text(json.dumps(chat, indent=1))
+    (tmp_path / "a.json").unlink()
+    assert [row["id"] for row in read_all(JsonArraySource(), tmp_path, records=".").rows] == [0, 1, 2]
 
 
 def test_an_only_object_beside_a_file_of_several_is_a_row(tmp_path):
@@ -66,7 +77,7 @@ def test_an_only_object_beside_a_file_of_several_is_a_row(tmp_path):
 def test_lists_of_splits_are_written_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     step = advice(tmp_path, {"train": [ROW, ROW], "test": [ROW]})
-    assert "--records train or --records test, which leaves the others out" in step
+    assert "--records train or --records test, which leaves the others out, or" in step
     run_python(step)
     assert [len(Path(name).read_text().splitlines()) for name in ("train.jsonl", "test.jsonl")] == [2, 1]
 
