@@ -164,7 +164,8 @@ def decide(name: str, evidence: Evidence) -> Feature:
 def column_notes(
     columns: Mapping[str, pa.Array], evidence_by_name: Mapping[str, Evidence], null_spellings: Sequence[str]
 ) -> list[str]:
-    """Returns notes on columns that are read as strings although nearly all of their values are something else.
+    """Returns notes on columns that are read as strings although nearly all of their values are something else, and on
+    numbers whose texts may be no numbers.
 
     Args:
         columns: Text values by column.
@@ -175,7 +176,11 @@ def column_notes(
     by_spelling: dict[tuple[str, ...], list[str]] = {}
     for name, values in columns.items():
         evidence = evidence_by_name[name]
-        if decide(name, evidence).dtype != "string" or not evidence.kinds:
+        dtype = decide(name, evidence).dtype
+        if dtype.startswith("float") and (number := _number_of_two_texts(values)) is not None:
+            keeps = f"--cast {shlex.quote(f'{name}=string')} keeps them apart, as those of versions"
+            notes.append(f"column {shown(name)} is {dtype}, and {number} and {number}0 in it are one number; {keeps}")
+        if dtype != "string" or not evidence.kinds:
             continue
         if evidence.num_leading_zeros:
             notes.append(f"column {shown(name)} has numbers with leading zeros and is read as strings")
@@ -193,6 +198,15 @@ def column_notes(
         options = " ".join(f"--null-value {shlex.quote(s)}" for s in spellings)
         notes.append(f"{columns_are.format(', '.join(names))} read as strings; nulls and other types with {options}")
     return notes
+
+
+def _number_of_two_texts(values: pa.Array) -> str | None:
+    """Returns the first number that a column holds with a further zero too, as 1.1 and 1.10 of versions."""
+    texts = values.unique()
+    ends = pc.filter(texts, pc.match_substring_regex(texts, r"^\d+\.\d*[1-9]0$"))
+    shorter = pc.utf8_rtrim(ends, "0")
+    found = shorter.filter(pc.is_in(shorter, value_set=texts))
+    return str(found[0]) if len(found) else None
 
 
 def find_untyped_value(

@@ -29,7 +29,7 @@ def page(tmp_path, capsys, monkeypatch):
 def test_images_with_splits_and_classes(page):
     lines = page("ImageFolder, train and test")
     assert lines[0].startswith("inputs   16 files, ")
-    assert "classes  cat 8, dog 8  (--labels, --no-labels)" in lines
+    assert "classes  cat 8, dog 8  (--class-folder, --labels, --no-labels)" in lines
     assert "splits   train 8 files, test 8 files  (--split)" in lines
     assert "row 3" in lines
     assert any(line.startswith("  image     <") and line.endswith(" image/jpeg>") for line in lines)

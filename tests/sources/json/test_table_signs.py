@@ -9,9 +9,9 @@ import pytest
 from shardkit.errors import UsageError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
+from shardkit.sources.files.transcoding import with_text_options
 from shardkit.sources.json.array_source import JsonArraySource
 from shardkit.sources.json.lines_source import JsonLinesSource
-from tests.support.files.source_makers import read_all
 
 ROW = {"a": 1, "b": "x"}
 
@@ -63,7 +63,9 @@ def test_a_chat_a_file_is_a_row_by_what_is_advised(tmp_path):
         assert "each document as a row with --records ." in advice(tmp_path, chat)
         (tmp_path / f"{i}.json").write_text(json.dumps(chat, indent=1))
     (tmp_path / "a.json").unlink()
-    assert [row["id"] for row in read_all(JsonArraySource(), tmp_path, records=".").rows] == [0, 1, 2]
+    options = SourceOptions(records=".")
+    files = with_text_options(list_inputs([str(tmp_path)]).files, options)
+    assert [f.name for f in JsonArraySource().infer(files, options)] == ["id", "messages"]
 
 
 def test_an_only_object_beside_a_file_of_several_is_a_row(tmp_path):

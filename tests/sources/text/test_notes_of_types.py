@@ -7,7 +7,7 @@ import pytest
 
 from shardkit.cli import main
 from shardkit.dataset.open import open_dataset
-from shardkit.sources.text.type_inference import blank_note, number_style_note
+from shardkit.sources.text.type_inference import blank_note, column_notes, examine, number_style_note
 from tests.support.in_process import read_rows
 
 CASES = {
@@ -30,6 +30,15 @@ def test_a_note_names_the_column_and_an_example(texts):
 )
 def test_other_texts_have_none(texts):
     assert number_style_note("amount", pa.array(texts, pa.string())) is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_noted"),
+    [(["1.1", "1.9", "1.10"], True), (["1.5", "2.50", "2.5"], True), (["1.10", "1.20"], False), (["1.0", "1"], False)],
+)
+def test_texts_of_one_number_are_noted(texts, is_noted):
+    notes = column_notes({"release": pa.array(texts)}, {"release": examine(pa.array(texts), [])}, [])
+    assert ["--cast release=string" in note for note in notes] == [True] * is_noted
 
 
 def test_a_name_that_needs_quotes_gets_no_command():
