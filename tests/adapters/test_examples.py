@@ -1,4 +1,4 @@
-"""The training programs in `examples/`: two processes of PyTorch, two devices of JAX, every example once an epoch."""
+"""The training programs in `examples/`: two processes of PyTorch, two devices of JAX, Keras; every example once."""
 
 import os
 import re
@@ -71,4 +71,32 @@ def test_every_example_is_seen_once_an_epoch(dataset, package, program, settings
         (str(epoch + 1), str(NUM_ROWS), str(2**NUM_LABELLED - 1)) for epoch in range(NUM_EPOCHS)
     ]
     losses = [float(m[2]) for m in found]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param(name, marks=pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is not installed"))
+        for name in ("tensorflow", "jax", "torch")
+    ],
+)
+def test_keras_goes_on_with_the_next_epoch(dataset, tmp_path, backend):
+    epochs = []
+    for num_epochs in (1, 3):
+        options = ("--state", tmp_path / "state.npz", "--epochs", num_epochs, "--global-batch-size", 8)
+        run = subprocess.run(
+            [sys.executable, "examples/keras_fit.py", dataset.url, "y", "x", *map(str, options)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": backend},
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        assert run.returncode == 0, run.stderr
+        first, *lines = run.stdout.splitlines()
+        assert first == f"Keras on {backend}"
+        epochs += [re.fullmatch(r"epoch (\d+)  loss (\S+)  examples (\d+)", line).groups() for line in lines]
+    assert [(number, seen) for number, _, seen in epochs] == [(f"{n}", f"{NUM_LABELLED}") for n in (1, 2, 3)]
+    losses = [float(loss) for _, loss, _ in epochs]
     assert losses[-1] < losses[0]
