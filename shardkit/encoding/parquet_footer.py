@@ -7,32 +7,54 @@ in the compact protocol (https://github.com/apache/parquet-format, file src/main
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, NamedTuple
 
-from shardkit.encoding.varints import VarintError, read_varint
+from shardkit.encoding.varints import read_varint
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-_INTEGERS = (_I16, _I32, _I64)
+_BOOLEANS, _INTEGERS = (_TRUE, _FALSE), (_I16, _I32, _I64)
+_WIDTHS = {_TRUE: 1, _FALSE: 1, _BYTE: 1, _DOUBLE: 8}
 _MAX_DEPTH = 32
-# Numbers of fields in parquet.thrift.
-_FILE_ROW_GROUPS = 4
-_GROUP_COLUMNS, _GROUP_TOTAL_BYTE_SIZE, _GROUP_NUM_ROWS = 1, 2, 3
-_COLUMN_META_DATA = 3
-_META_ENCODINGS, _META_CODEC, _META_NUM_VALUES = 2, 4, 5
-_META_TOTAL_UNCOMPRESSED_SIZE, _META_TOTAL_COMPRESSED_SIZE = 6, 7
-_META_DATA_PAGE, _META_DICTIONARY_PAGE, _META_STATISTICS, _META_SIZES = 9, 11, 12, 16
-_META_NUMBERS = frozenset(
-    {
-        _META_CODEC,
-        _META_NUM_VALUES,
-        _META_TOTAL_UNCOMPRESSED_SIZE,
-        _META_TOTAL_COMPRESSED_SIZE,
-        _META_DATA_PAGE,
-        _META_DICTIONARY_PAGE,
-    }
-)
-_STATISTICS_NULL_COUNT, _SIZES_TEXT_BYTES = 3, 1
+
+
+class Field(NamedTuple):
+    """A field of a struct that is read.
+
+    Attributes:
+        name: Key of its value.
+        kind: Number of its type; a value of another type is passed over, as Arrow does.
+        inner: What is read of a struct, or of each struct of a list. None for integers, and for a list of them.
+    """
+
+    name: str
+    kind: int
+    inner: Fields | None = None
+
+
+Fields = Mapping[int, Field]
+"""The fields of a struct by their numbers in parquet.thrift; all others are passed over."""
+
+_CHUNK_FIELDS = {
+    2: Field("encodings", _LIST),
+    4: Field("codec", _I32),
+    5: Field("num_values", _I64),
+    6: Field("num_uncompressed_bytes", _I64),
+    7: Field("num_bytes", _I64),
+    9: Field("data_page", _I64),
+    11: Field("dictionary_page", _I64),
+    12: Field("statistics", _STRUCT, {3: Field("num_nulls", _I64)}),
+    16: Field("sizes", _STRUCT, {1: Field("num_text_bytes", _I64)}),
+}
+_GROUP_FIELDS = {
+    1: Field("columns", _LIST, {3: Field("meta_data", _STRUCT, _CHUNK_FIELDS)}),
+    2: Field("num_uncompressed_bytes", _I64),
+    3: Field("num_rows", _I64),
+}
+_FOOTER_FIELDS = {4: Field("row_groups", _LIST, _GROUP_FIELDS)}
+_DATA_PAGE = Field("data", _STRUCT, {1: Field("num_values", _I32)})
+_PAGE_FIELDS = {2: Field("num_uncompressed_bytes", _I32), 3: Field("num_bytes", _I32), 5: _DATA_PAGE, 8: _DATA_PAGE}
 _DICTIONARY_ENCODINGS = (2, 8)
 _CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
 
@@ -63,6 +85,20 @@ class ColumnChunk(NamedTuple):
     num_text_bytes: int | None = None
 
 
+class Page(NamedTuple):
+    """What the header of a page says.
+
+    Attributes:
+        num_bytes: As stored.
+        num_uncompressed_bytes: Its values encoded.
+        num_values: 0 for a dictionary.
+    """
+
+    num_bytes: int
+    num_uncompressed_bytes: int
+    num_values: int
+
+
 class RowGroup(NamedTuple):
     """What a footer says of one row group.
 
@@ -83,17 +119,26 @@ def parse_row_groups(footer: bytes) -> tuple[RowGroup, ...]:
     Raises:
         ValueError: If the footer is damaged.
     """
-    reader = CompactReader(footer)
-    groups: tuple[RowGroup, ...] = ()
     try:
-        for field, kind in reader.fields():
-            if field == _FILE_ROW_GROUPS and kind == _LIST:
-                groups = tuple(_row_group(reader) for _ in reader.structs())
-            else:
-                reader.skip(kind)
+        found, _ = _read_struct(footer, 0, _FOOTER_FIELDS)
     except IndexError as error:
         raise ValueError("the footer ends too early") from error
-    return groups
+    return tuple(_row_group(group) for group in found.get("row_groups", ()))
+
+
+def parse_page_header(data: bytes) -> tuple[Page, int]:
+    """Returns what the header of a page says, and its length.
+
+    Args:
+        data: From the start of the page.
+
+    Raises:
+        IndexError: If the header is longer.
+        ValueError: If it is damaged.
+    """
+    found, stop = _read_struct(data, 0, _PAGE_FIELDS)
+    num_values = found.get("data", {}).get("num_values", 0)
+    return Page(found.get("num_bytes", 0), found.get("num_uncompressed_bytes", 0), num_values), stop
 
 
 def codec_name(codec: int) -> str:
@@ -101,163 +146,93 @@ def codec_name(codec: int) -> str:
     return _CODECS[codec] if 0 <= codec < len(_CODECS) else f"number {codec} of an unknown compression"
 
 
-def _row_group(reader: CompactReader) -> RowGroup:
-    num_rows = num_bytes = 0
-    columns: tuple[ColumnChunk, ...] = ()
-    for field, kind in reader.fields():
-        if field == _GROUP_COLUMNS and kind == _LIST:
-            columns = tuple(_column_chunk(reader) for _ in reader.structs())
-        elif field == _GROUP_TOTAL_BYTE_SIZE and kind == _I64:
-            num_bytes = reader.integer()
-        elif field == _GROUP_NUM_ROWS and kind == _I64:
-            num_rows = reader.integer()
-        else:
-            reader.skip(kind)
-    return RowGroup(num_rows, max(0, num_bytes), columns)
+def _row_group(group: Mapping[str, Any]) -> RowGroup:
+    columns = tuple(_column_chunk(column.get("meta_data", {})) for column in group.get("columns", ()))
+    return RowGroup(group.get("num_rows", 0), max(0, group.get("num_uncompressed_bytes", 0)), columns)
 
 
-def _column_chunk(reader: CompactReader) -> ColumnChunk:
-    chunk = ColumnChunk(0, None)
-    for field, kind in reader.fields():
-        if field == _COLUMN_META_DATA and kind == _STRUCT:
-            chunk = _meta_data(reader)
-        else:
-            reader.skip(kind)
-    return chunk
-
-
-def _meta_data(reader: CompactReader) -> ColumnChunk:
-    found: dict[int, int] = {}
-    num_nulls, num_text_bytes, has_dictionary = None, None, False
-    for field, kind in reader.fields():
-        if field in _META_NUMBERS and kind in _INTEGERS:
-            found[field] = reader.integer()
-        elif field == _META_ENCODINGS and kind == _LIST:
-            has_dictionary = not set(reader.integers()).isdisjoint(_DICTIONARY_ENCODINGS)
-        elif field == _META_STATISTICS and kind == _STRUCT:
-            num_nulls = _number_in(reader, _STATISTICS_NULL_COUNT)
-        elif field == _META_SIZES and kind == _STRUCT:
-            num_text_bytes = _number_in(reader, _SIZES_TEXT_BYTES)
-        else:
-            reader.skip(kind)
+def _column_chunk(found: Mapping[str, Any]) -> ColumnChunk:
     # A dictionary comes first; a place in front of all pages is how some writers say that there is none.
-    starts = [found[field] for field in (_META_DICTIONARY_PAGE, _META_DATA_PAGE) if found.get(field, 0) > 0]
+    starts = [found[name] for name in ("dictionary_page", "data_page") if found.get(name, 0) > 0]
     return ColumnChunk(
-        max(0, found.get(_META_TOTAL_COMPRESSED_SIZE, 0)),
-        num_nulls,
-        found.get(_META_CODEC, 0),
-        max(0, found.get(_META_TOTAL_UNCOMPRESSED_SIZE, 0)),
-        max(0, found.get(_META_NUM_VALUES, 0)),
+        max(0, found.get("num_bytes", 0)),
+        found.get("statistics", {}).get("num_nulls"),
+        found.get("codec", 0),
+        max(0, found.get("num_uncompressed_bytes", 0)),
+        max(0, found.get("num_values", 0)),
         min(starts, default=0),
-        has_dictionary,
-        num_text_bytes,
+        not set(found.get("encodings", ())).isdisjoint(_DICTIONARY_ENCODINGS),
+        found.get("sizes", {}).get("num_text_bytes"),
     )
 
 
-def _number_in(reader: CompactReader, number: int) -> int | None:
-    found = None
-    for field, kind in reader.fields():
-        if field == number and kind == _I64:
-            found = reader.integer()
-        else:
-            reader.skip(kind)
-    return found
+def _read_struct(data: bytes, position: int, fields: Fields, depth: int = 0) -> tuple[dict[str, Any], int]:
+    # Returns the values by name, and where the struct ends. Reading past the end of the data raises IndexError.
+    found: dict[str, Any] = {}
+    number = 0
+    while header := data[position]:
+        kind = header & 15
+        number, position = (number + (header >> 4), position + 1) if header >> 4 else _integer(data, position + 1)
+        field = fields.get(number)
+        if field is not None and field.kind == kind:
+            found[field.name], position = _read_value(data, position, kind, field, depth)
+        elif kind not in _BOOLEANS:  # The type of such a field is its value.
+            _, position = _read_value(data, position, kind, None, depth)
+    return found, position + 1
 
 
-class CompactReader:
-    """Walks a Thrift struct, byte by byte. Reading past the end raises IndexError, anything unknown ValueError."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-
-    @property
-    def position(self) -> int:
-        """How many bytes were read."""
-        return self._position
-
-    def fields(self) -> Iterator[tuple[int, int]]:
-        """Yields number and type of each field of a struct; the caller takes or skips its value."""
-        number = 0
-        while True:
-            header = self._byte()
-            if header == 0:
-                return
-            delta, kind = header >> 4, header & 15
-            number = number + delta if delta else self.integer()
-            yield number, kind
-
-    def structs(self) -> Iterator[None]:
-        """Yields once for each struct of a list; the caller takes it."""
-        kind, size = self._list_header()
-        if kind != _STRUCT:
-            raise ValueError("a list in the footer does not hold structs")
-        for _ in range(size):
-            yield
-
-    def integers(self) -> Iterator[int]:
-        """Yields the integers of a list."""
-        kind, size = self._list_header()
-        if kind not in _INTEGERS:
-            raise ValueError("a list in the footer does not hold integers")
-        for _ in range(size):
-            yield self.integer()
-
-    def integer(self) -> int:
-        """Returns a signed integer."""
-        value = self._varint()
-        return (value >> 1) ^ -(value & 1)
-
-    def skip(self, kind: int, depth: int = 0) -> None:
-        """Passes over a value."""
-        if depth > _MAX_DEPTH:
-            raise ValueError("the footer is nested too deeply")
-        if kind in _INTEGERS:
-            self._varint()
-        elif kind == _BINARY:
-            self._move(self._varint())
-        elif kind == _STRUCT:
-            for _, inner in self.fields():
-                self.skip(inner, depth + 1)
-        elif kind in (_LIST, _SET):
-            inner, size = self._list_header()
-            for _ in range(size):
-                self._skip_element(inner, depth)
-        elif kind == _MAP:
-            size = self._varint()
-            kinds = self._byte() if size else 0
-            for _ in range(size):
-                self._skip_element(kinds >> 4, depth)
-                self._skip_element(kinds & 15, depth)
-        elif kind not in (_TRUE, _FALSE):
-            self._move({_BYTE: 1, _DOUBLE: 8}.get(kind) or self._unknown(kind))
-
-    def _skip_element(self, kind: int, depth: int) -> None:
-        if kind in (_TRUE, _FALSE):
-            self._move(1)
-        else:
-            self.skip(kind, depth + 1)
-
-    def _list_header(self) -> tuple[int, int]:
-        header = self._byte()
-        size = header >> 4
-        return header & 15, self._varint() if size == 15 else size
-
-    def _varint(self) -> int:
-        try:
-            return read_varint(iter(self._byte, -1))[0]
-        except VarintError as error:
-            raise ValueError("a number in the footer is too long") from error
-
-    def _byte(self) -> int:
-        byte = self._data[self._position]
-        self._position += 1
-        return byte
-
-    def _move(self, num_bytes: int) -> None:
-        self._position += num_bytes
-        if self._position > len(self._data):
-            raise IndexError
-
-    def _unknown(self, kind: int) -> int:
+def _read_value(data: bytes, position: int, kind: int, field: Field | None, depth: int) -> tuple[Any, int]:
+    # Returns the value, and where it ends. Nothing is kept without a field.
+    if depth > _MAX_DEPTH:
+        raise ValueError("the footer is nested too deeply")
+    if kind in _INTEGERS:
+        return _integer(data, position)
+    if kind == _STRUCT:
+        return _read_struct(data, position, (field and field.inner) or {}, depth + 1)
+    if kind in (_LIST, _SET):
+        return _read_list(data, position, field, depth + 1)
+    if kind == _MAP:
+        return None, _end_of_map(data, position, depth + 1)
+    if kind != _BINARY and kind not in _WIDTHS:
         raise ValueError(f"the footer holds a value of unknown type {kind}")
+    size, position = _varint(data, position) if kind == _BINARY else (_WIDTHS[kind], position)
+    if position + size > len(data):
+        raise IndexError
+    return None, position + size
+
+
+def _read_list(data: bytes, position: int, field: Field | None, depth: int) -> tuple[list[Any], int]:
+    kind, size, position = data[position] & 15, data[position] >> 4, position + 1
+    if size == 15:
+        size, position = _varint(data, position)
+    if field is not None and kind not in (_INTEGERS if field.inner is None else (_STRUCT,)):
+        raise ValueError("a list in the footer holds values of another type")
+    found = []
+    for _ in range(size):
+        value, position = _read_value(data, position, kind, field, depth)
+        if field is not None:
+            found.append(value)
+    return found, position
+
+
+def _end_of_map(data: bytes, position: int, depth: int) -> int:
+    size, position = _varint(data, position)
+    if size:
+        kinds, position = (data[position] >> 4, data[position] & 15), position + 1
+        for _ in range(size):
+            for kind in kinds:
+                _, position = _read_value(data, position, kind, None, depth)
+    return position
+
+
+def _integer(data: bytes, position: int) -> tuple[int, int]:
+    value, position = _varint(data, position)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    # Most numbers are of one byte.
+    if data[position] < 128:
+        return data[position], position + 1
+    value, size = read_varint(map(data.__getitem__, count(position)))
+    return value, position + size

@@ -9,21 +9,18 @@ their dictionary until a batch is cut by its size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shardkit.encoding.parquet_footer import CompactReader, RowGroup
+from shardkit.encoding.parquet_footer import Page, RowGroup, parse_page_header
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.files.expansion_limit import expansion_error, largest_expansion
 from shardkit.units import KiB, MiB
 
-_STRUCT, _I32 = 12, 5
-_PAGE_UNCOMPRESSED, _PAGE_COMPRESSED = 2, 3
-_PAGE_DATA, _PAGE_DATA_V2, _DATA_NUM_VALUES = 5, 8, 1
 _HEADER_BYTES = 4 * KiB
 # Longer headers, which hold the least and the greatest value, are refused by Arrow itself.
 _MAX_HEADER_BYTES = 16 * MiB
@@ -31,20 +28,6 @@ _MAX_HEADER_BYTES = 16 * MiB
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "INT96": 8, "DOUBLE": 8, "BYTE_ARRAY": 4}
 _MAX_TEXT_BYTES = 256 * MiB
 _PROBED_ROWS = 64
-
-
-class Page(NamedTuple):
-    """What the header of a page says.
-
-    Attributes:
-        num_bytes: As stored.
-        num_uncompressed_bytes: Its values encoded.
-        num_values: 0 for a dictionary.
-    """
-
-    num_bytes: int
-    num_uncompressed_bytes: int
-    num_values: int
 
 
 def check_pages(
@@ -120,9 +103,8 @@ def _page_at(raw: BinaryIO, position: int, stop: int) -> tuple[Page, int] | None
     num_bytes = _HEADER_BYTES
     while True:
         raw.seek(position)
-        reader = CompactReader(raw.read(min(num_bytes, stop - position)))
         try:
-            page = _page(reader)
+            page, num_header_bytes = parse_page_header(raw.read(min(num_bytes, stop - position)))
         except ValueError:
             return None
         except IndexError:
@@ -130,24 +112,7 @@ def _page_at(raw: BinaryIO, position: int, stop: int) -> tuple[Page, int] | None
                 return None
             num_bytes *= 16
             continue
-        return None if page.num_bytes < 0 else (page, reader.position)
-
-
-def _page(reader: CompactReader) -> Page:
-    sizes = {_PAGE_UNCOMPRESSED: 0, _PAGE_COMPRESSED: 0}
-    num_values = 0
-    for field, kind in reader.fields():
-        if field in sizes and kind == _I32:
-            sizes[field] = reader.integer()
-        elif field in (_PAGE_DATA, _PAGE_DATA_V2) and kind == _STRUCT:
-            for inner, inner_kind in reader.fields():
-                if inner == _DATA_NUM_VALUES and inner_kind == _I32:
-                    num_values = reader.integer()
-                else:
-                    reader.skip(inner_kind)
-        else:
-            reader.skip(kind)
-    return Page(sizes[_PAGE_COMPRESSED], sizes[_PAGE_UNCOMPRESSED], num_values)
+        return None if page.num_bytes < 0 else (page, num_header_bytes)
 
 
 def _may_expand(group: RowGroup, leaf: int, num_rows: int) -> bool:
