@@ -13,13 +13,12 @@ from typing import BinaryIO, ClassVar
 import msgspec
 import pyarrow as pa
 
-from shardkit.errors import DamagedFileError, UsageError
+from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
 from shardkit.sources.columnar.arrow_columns import Column, flatten_schema
 from shardkit.sources.columnar.arrow_layout import (
     MAX_WALKED_BATCHES,
-    BatchTooLargeError,
     Layout,
     MessageStream,
     read_layout,
@@ -70,24 +69,12 @@ class ArrowSource(ColumnarSource):
             _refuse_feather(raw, file)
             yield _ArrowFile(file, raw, options)
 
-    def explain(self, error: Exception, file: RawFile) -> DamagedFileError | None:
-        """Returns the error for a batch that is too large."""
-        if not isinstance(error, BatchTooLargeError):
-            return None
-        return DamagedFileError(
-            "the Arrow file takes up too much memory",
-            where=place(file),
-            why=str(error),
-            next_step="Write it again in smaller record batches",
-        )
-
 
 class _ArrowFile(Container):
     def __init__(self, file: RawFile, raw: BinaryIO | None, options: SourceOptions) -> None:
         # Without `raw` it is a stream that can only be read from front to back.
         self._file = file
         self._raw = raw
-        self._max_expansion = options.max_expansion
         self._dropped = options.drop_columns
 
     @cached_property
@@ -98,8 +85,8 @@ class _ArrowFile(Container):
     def _schema(self) -> pa.Schema:
         if self._raw is None or self._layout is None:
             with open_stream(self._file) as stream:
-                return _open_schema(stream_messages(stream, self._max_expansion))
-        return _open_schema(split_messages(self._raw, self._layout, 0, 0, self._max_expansion))
+                return _open_schema(stream_messages(stream, self._file))
+        return _open_schema(split_messages(self._raw, self._layout, 0, 0, self._file))
 
     def columns(self) -> tuple[Column, ...]:
         layout = self._layout
@@ -109,7 +96,7 @@ class _ArrowFile(Container):
         columns = flatten_schema(schema, place(self._file))
         if len(layout.batches) > MAX_WALKED_BATCHES:
             return columns
-        counts = [read_message(self._raw, block).null_counts for block in layout.batches]
+        counts = [read_message(self._raw, block)[1].null_counts for block in layout.batches]
         return tuple(
             msgspec.structs.replace(c, nullable=c.nullable and not _are_zero(nodes, counts))
             for c, nodes in zip(columns, leaf_nodes(schema), strict=True)
@@ -129,19 +116,19 @@ class _ArrowFile(Container):
     def rows_before(self, start: int) -> int:
         if not start or self._raw is None or self._layout is None:
             return 0
-        return sum(read_message(self._raw, b).num_rows for b in self._layout.batches[:start])
+        return sum(read_message(self._raw, b)[1].num_rows for b in self._layout.batches[:start])
 
     def num_rows_to_cut(self, split: InputSplit) -> int:
         # Without the mapping each reader of a part would hold the whole in memory.
         if self._raw is None or self._layout is None or not self._is_mapped(split, self._raw, self._layout):
             return 0
-        return read_message(self._raw, self._layout.batches[split.start]).num_rows
+        return read_message(self._raw, self._layout.batches[split.start])[1].num_rows
 
     def _batches(self, split: InputSplit) -> Iterator[pa.RecordBatch]:
         wanted = pa.ipc.IpcReadOptions(included_fields=wanted_fields(self._schema, self._dropped))
         if split.start == split.stop:
             with open_stream(self._file, is_read_through=True) as stream:
-                messages = MessageStream(stream_messages(stream, self._max_expansion))
+                messages = MessageStream(stream_messages(stream, self._file))
                 yield from pa.ipc.open_stream(messages, options=wanted)
             return
         if self._raw is None or self._layout is None or split.stop > len(self._layout.batches):
@@ -149,14 +136,14 @@ class _ArrowFile(Container):
         if self._is_mapped(split, self._raw, self._layout):
             yield from _mapped_batches(split, self._file, self._layout, wanted)
             return
-        pieces = split_messages(self._raw, self._layout, split.start, split.stop, self._max_expansion)
+        pieces = split_messages(self._raw, self._layout, split.start, split.stop, self._file)
         yield from pa.ipc.open_stream(MessageStream(pieces), options=wanted)
 
     def _is_mapped(self, split: InputSplit, raw: BinaryIO, layout: Layout) -> bool:
         largest = max(layout.batches[split.start : split.stop], key=lambda b: b.body_bytes)
         is_large = largest.body_bytes > _MAPPED_BYTES
         is_plain = storage.is_local(self._file.path) and self._file.member is None
-        return is_large and is_plain and not read_message(raw, largest).is_compressed
+        return is_large and is_plain and not read_message(raw, largest)[1].is_compressed
 
 
 def _mapped_batches(

@@ -8,6 +8,8 @@ from functools import partial
 from typing import BinaryIO, NamedTuple
 
 from shardkit.encoding.byte_stream import ByteStream
+from shardkit.errors import DamagedFileError
+from shardkit.sources.base import RawFile, place
 from shardkit.sources.columnar.arrow_messages import (
     DICTIONARY,
     FILE_MAGIC,
@@ -50,10 +52,6 @@ class Layout(NamedTuple):
     batches: list[Block]
 
 
-class BatchTooLargeError(ValueError):
-    """A batch that would take up more memory than is allowed; names the next step."""
-
-
 def read_layout(raw: BinaryIO, num_bytes: int) -> Layout | None:
     """Returns where the messages of a file or stream lie, None for a stream of very many batches.
 
@@ -71,33 +69,40 @@ def read_layout(raw: BinaryIO, num_bytes: int) -> Layout | None:
     raw.seek(end)
     dictionaries, batches = parse_footer(raw.read(length))
     raw.seek(_FILE_START_BYTES)
-    start, length = metadata_length(raw.read(_PREFIX_BYTES))
-    layout = Layout(Block(_FILE_START_BYTES, start + length, 0), dictionaries, batches)
+    metadata, _ = _next_message(raw.read) or (b"", None)
+    layout = Layout(Block(_FILE_START_BYTES, len(metadata), 0), dictionaries, batches)
     _check_complete(layout, end)
     return layout
 
 
-def read_message(raw: BinaryIO, block: Block) -> Message:
-    """Returns the message at a place.
+def read_message(raw: BinaryIO, block: Block) -> tuple[bytes, Message]:
+    """Returns the metadata of a message with their prefix, and what they announce; its body is next in the file.
 
     Raises:
-        ValueError: If none stands there, or it is damaged.
+        ValueError: If no batch or dictionary of this size stands there, or it is damaged.
     """
-    return _parse(_read_metadata(raw, block), block)
+    raw.seek(block.offset)
+    metadata, message = _next_message(raw.read) or (b"", None)
+    if message is None or message.kind not in (DICTIONARY, RECORD_BATCH):
+        raise ValueError("no batch stands where the footer says")
+    if len(metadata) != block.metadata_bytes or message.body_bytes > block.body_bytes:
+        raise ValueError("a message is not as long as the footer says")
+    return metadata, message
 
 
-def split_messages(raw: BinaryIO, layout: Layout, start: int, stop: int, max_expansion: int) -> Iterator[bytes]:
+def split_messages(raw: BinaryIO, layout: Layout, start: int, stop: int, file: RawFile) -> Iterator[bytes]:
     """Yields a stream of some of the batches: schema, dictionaries, batches, in pieces.
 
     Args:
         start, stop: Batches to read, half-open.
-        max_expansion: A large batch may become so many times as large by being decompressed.
+        file: Says how many times as large a large batch may become by being decompressed.
 
     Raises:
         ValueError: If a message is damaged.
-        BatchTooLargeError: If one takes up too much memory.
+        DamagedFileError: If one takes up too much memory.
     """
-    yield _read_metadata(raw, layout.schema)
+    raw.seek(layout.schema.offset)
+    yield raw.read(layout.schema.metadata_bytes)
     before = layout.batches[start].offset if start < len(layout.batches) else 0
     # Dictionaries of a stream may replace each other; dictionaries of a file stand anywhere.
     is_file = layout.schema.offset > 0
@@ -105,32 +110,22 @@ def split_messages(raw: BinaryIO, layout: Layout, start: int, stop: int, max_exp
     later = [b for b in layout.dictionaries if not is_file and b.offset > before]
     blocks = sorted([*later, *layout.batches[start:stop]]) if later else layout.batches[start:stop]
     for block in [*dictionaries, *blocks]:
-        metadata = _read_metadata(raw, block)
-        message = _parse(metadata, block)
-        _check_announced(message)
-        body = raw.read(block.body_bytes)
-        _check_body(message, body, max_expansion)
-        yield metadata
-        yield body
+        yield from _with_body(*read_message(raw, block), raw.read, file)
 
 
-def stream_messages(stream: ByteStream, max_expansion: int) -> Iterator[bytes]:
+def stream_messages(stream: ByteStream, file: RawFile) -> Iterator[bytes]:
     """Yields a stream from front to back, in pieces, each checked before it is read.
 
     Args:
-        max_expansion: A large batch may become so many times as large by being decompressed.
+        file: Says how many times as large a large batch may become by being decompressed.
 
     Raises:
         ValueError: If it is damaged, or does not end with the mark that says that it is complete.
-        BatchTooLargeError: If a message takes up too much memory.
+        DamagedFileError: If a message takes up too much memory.
     """
-    while (found := _next_message(partial(read_exactly, stream))) is not None:
-        metadata, message = found
-        _check_announced(message)
-        body = read_exactly(stream, message.body_bytes) if message.body_bytes else b""
-        _check_body(message, body, max_expansion)
-        yield metadata
-        yield body
+    read = partial(read_exactly, stream)
+    while (found := _next_message(read)) is not None:
+        yield from _with_body(*found, read, file)
 
 
 class MessageStream(io.RawIOBase):
@@ -208,42 +203,23 @@ def _next_message(read: Callable[[int], bytes]) -> tuple[bytes, Message] | None:
     return metadata, parse_message(metadata[start : start + length])
 
 
-def _read_metadata(raw: BinaryIO, block: Block) -> bytes:
-    raw.seek(block.offset)
-    metadata = raw.read(block.metadata_bytes)
-    if len(metadata) < block.metadata_bytes:
-        raise ValueError("it ends within a message")
-    return metadata
-
-
-def _parse(metadata: bytes, block: Block) -> Message:
-    start, length = metadata_length(metadata[:_PREFIX_BYTES])
-    message = parse_message(metadata[start : start + length])
-    if start + length > block.metadata_bytes or message.body_bytes > block.body_bytes:
-        raise ValueError("a message is longer than the footer says")
-    if message.kind not in (DICTIONARY, RECORD_BATCH):
-        raise ValueError("no batch stands where the footer says")
-    return message
-
-
-def _check_announced(message: Message) -> None:
-    if message.body_bytes > _MAX_BATCH_BYTES:
-        raise _too_large(message.body_bytes)
-
-
-def _check_body(message: Message, body: bytes, max_expansion: int) -> None:
+def _with_body(metadata: bytes, message: Message, read: Callable[[int], bytes], file: RawFile) -> Iterator[bytes]:
+    _check_size(message.body_bytes, file)
+    body = read(message.body_bytes) if message.body_bytes else b""
     if len(body) < message.body_bytes:
         raise ValueError("it ends within a message")
     num_bytes = _held_bytes(message, body)
-    if num_bytes > _MAX_BATCH_BYTES:
-        raise _too_large(num_bytes)
-    if num_bytes > max(_SMALL_BATCH_BYTES, max_expansion * len(body)):
-        raise BatchTooLargeError(
+    _check_size(num_bytes, file)
+    if num_bytes > max(_SMALL_BATCH_BYTES, file.max_expansion * len(body)):
+        raise _too_large(
             f"a record batch of {format_size(len(body))} becomes {format_size(num_bytes)}, more than the "
-            f"{max_expansion}-fold that is allowed"
+            f"{file.max_expansion}-fold that is allowed",
+            file,
         )
     if message.num_rows > 8 * num_bytes + _SPARE_ROWS:
         raise ValueError(f"a batch of {format_size(num_bytes)} says that it has {message.num_rows} rows")
+    yield metadata
+    yield body
 
 
 def _held_bytes(message: Message, body: bytes) -> int:
@@ -263,8 +239,12 @@ def _held_bytes(message: Message, body: bytes) -> int:
     return total
 
 
-def _too_large(num_bytes: int) -> BatchTooLargeError:
-    return BatchTooLargeError(
-        f"a record batch takes up {format_size(num_bytes)}, more than the {format_size(_MAX_BATCH_BYTES)} that are "
-        "held in memory at once"
-    )
+def _check_size(num_bytes: int, file: RawFile) -> None:
+    if num_bytes > _MAX_BATCH_BYTES:
+        limit = f"more than the {format_size(_MAX_BATCH_BYTES)} that are held in memory at once"
+        raise _too_large(f"a record batch takes up {format_size(num_bytes)}, {limit}", file)
+
+
+def _too_large(why: str, file: RawFile) -> DamagedFileError:
+    what, next_step = "the Arrow file takes up too much memory", "Write it again in smaller record batches"
+    return DamagedFileError(what, where=place(file), why=why, next_step=next_step)
