@@ -18,7 +18,7 @@ from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
 from shardkit.sources.columnar.arrow_columns import Column, flatten_schema
 from shardkit.sources.columnar.arrow_structure import check_structure
-from shardkit.sources.columnar.orc_footer import MAGIC, Tail, full_columns, read_tail, with_stripes
+from shardkit.sources.columnar.orc_footer import MAGIC, Tail, full_columns, read_tail, stripe_bytes, with_stripes
 from shardkit.sources.columnar.schemas import MAX_BATCH_ROWS, cut_pieces
 from shardkit.sources.columnar.source import ColumnarSource, Container, CountedContainer, refuse_compressed
 from shardkit.sources.columns.dropped_columns import wanted_fields
@@ -73,7 +73,7 @@ class _OrcFile(CountedContainer):
         self._dropped = dropped
 
     def columns(self) -> tuple[Column, ...]:
-        fragment = _fragment(self._raw, self._tail, 0, len(self._tail.stripes))
+        fragment = _fragment(self._raw, self._tail, 0, len(self._tail.footer.stripes))
         columns = flatten_schema(fragment.physical_schema, place(self._file))
         return tuple(
             msgspec.structs.replace(column, nullable=not is_full)
@@ -82,7 +82,7 @@ class _OrcFile(CountedContainer):
 
     def cuts(self, split_bytes: int | None) -> Iterator[InputSplit]:
         wanted = split_bytes or choose_split_bytes(self._file.num_bytes)
-        return cut_pieces([(s.num_bytes, s.num_bytes) for s in self._tail.stripes], wanted)
+        return cut_pieces([(stripe_bytes(s), stripe_bytes(s)) for s in self._tail.footer.stripes], wanted)
 
     def batches(self, split: InputSplit, features: Features, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         fragment = _fragment(self._raw, self._tail, split.start, split.stop)
@@ -94,7 +94,7 @@ class _OrcFile(CountedContainer):
             yield batch
 
     def count_rows(self, start: int, stop: int) -> int:
-        return sum(s.num_rows for s in self._tail.stripes[start:stop])
+        return sum(s.num_rows for s in self._tail.footer.stripes[start:stop])
 
 
 def _fragment(raw: BinaryIO, tail: Tail, start: int, stop: int) -> arrow_dataset.FileFragment:

@@ -34,31 +34,15 @@ _MAX_DEPTH = 128
 _LZ4_FRAME = bytes.fromhex("04224d18607073")
 
 
-class Stripe(NamedTuple):
-    """A stripe.
-
-    Attributes:
-        start: Where it starts in the file.
-        num_bytes: Its length.
-        num_rows: How many rows it holds.
-    """
-
-    start: int
-    num_bytes: int
-    num_rows: int
-
-
 class Tail(NamedTuple):
     """The tail of a file.
 
     Attributes:
-        stripes: All of them.
         content_bytes: Length of what stands before the tail.
-        footer: The message that describes the content.
+        footer: The message that describes the content; its stripes are checked.
         post_script: The message that describes the footer.
     """
 
-    stripes: tuple[Stripe, ...]
     content_bytes: int
     footer: Any
     post_script: Any
@@ -90,9 +74,13 @@ def read_tail(raw: BinaryIO, num_bytes: int) -> Tail:
     if footer.HasField("encryption"):
         raise ValueError("it is encrypted")
     _leaves(footer.types)
-    stripes = tuple(Stripe(s.start, s.index_bytes + s.data_bytes + s.footer_bytes, s.num_rows) for s in footer.stripes)
-    _check_stripes(stripes, content_bytes, footer.num_rows)
-    return Tail(stripes, content_bytes, footer, post_script)
+    _check_stripes(footer, content_bytes)
+    return Tail(content_bytes, footer, post_script)
+
+
+def stripe_bytes(stripe: Any) -> int:
+    """Returns the length of a stripe."""
+    return int(stripe.index_bytes + stripe.data_bytes + stripe.footer_bytes)
 
 
 def with_stripes(raw: BinaryIO, tail: Tail, start: int, stop: int) -> io.RawIOBase:
@@ -104,7 +92,7 @@ def with_stripes(raw: BinaryIO, tail: Tail, start: int, stop: int) -> io.RawIOBa
     footer, post_script = deepcopy(tail.footer), deepcopy(tail.post_script)
     del footer.stripes[stop:]
     del footer.stripes[:start]
-    footer.num_rows = sum(s.num_rows for s in tail.stripes[start:stop])
+    footer.num_rows = sum(s.num_rows for s in footer.stripes)
     stored = _stored(footer.SerializeToString(), post_script)
     post_script.footer_bytes = len(stored)
     post_script.metadata_bytes = post_script.stripe_statistics_bytes = 0
@@ -118,12 +106,12 @@ def full_columns(tail: Tail) -> list[bool]:
     Raises:
         ValueError: If the footer is damaged.
     """
-    num_rows = sum(s.num_rows for s in tail.stripes)
+    footer = tail.footer
     is_full = [
-        (s.HasField("has_null") and not s.has_null) or (s.HasField("num_values") and s.num_values == num_rows)
-        for s in tail.footer.statistics
+        (s.HasField("has_null") and not s.has_null) or (s.HasField("num_values") and s.num_values == footer.num_rows)
+        for s in footer.statistics
     ]
-    paths = _leaves(tail.footer.types)
+    paths = _leaves(footer.types)
     return [all(column < len(is_full) and is_full[column] for column in path[1:]) for path in paths]
 
 
@@ -146,14 +134,15 @@ def _leaves(types: Any) -> list[tuple[int, ...]]:
     return found
 
 
-def _check_stripes(stripes: tuple[Stripe, ...], content_bytes: int, num_rows: int) -> None:
+def _check_stripes(footer: Any, content_bytes: int) -> None:
     position = len(MAGIC)
-    for stripe in stripes:
-        if stripe.start < position or stripe.start + stripe.num_bytes > content_bytes:
+    for stripe in footer.stripes:
+        if stripe.start < position or stripe.start + stripe_bytes(stripe) > content_bytes:
             raise ValueError("its footer names a stripe where none can be")
-        position = stripe.start + stripe.num_bytes
-    if sum(s.num_rows for s in stripes) != num_rows:
-        raise ValueError(f"its footer says {num_rows} rows, its stripes {sum(s.num_rows for s in stripes)}")
+        position = stripe.start + stripe_bytes(stripe)
+    num_rows = sum(s.num_rows for s in footer.stripes)
+    if num_rows != footer.num_rows:
+        raise ValueError(f"its footer says {footer.num_rows} rows, its stripes {num_rows}")
 
 
 def _decompressed(data: bytes, post_script: Any) -> bytes:
