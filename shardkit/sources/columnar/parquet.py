@@ -111,10 +111,10 @@ class _ParquetFile(CountedContainer):
         self._open_in = open_in
         self._dropped = options.drop_columns
         self._max_record_bytes = options.max_record_bytes
+        self._check_groups()
 
     def columns(self) -> tuple[Column, ...]:
         columns = flatten_schema(self._parquet.schema_arrow, place(self._file))
-        self._check_groups()
         fine = self._fine_columns()
         columns = tuple(
             msgspec.structs.replace(c, type_=in_nanoseconds(c.type_)) if c.name in fine else c for c in columns
@@ -126,58 +126,45 @@ class _ParquetFile(CountedContainer):
         )
 
     def cuts(self, split_bytes: int | None) -> Iterator[InputSplit]:
-        self._check_groups()
         pieces = [(g.num_uncompressed_bytes, sum(c.num_bytes for c in g.columns)) for g in self._groups]
         return cut_pieces(pieces, split_bytes or choose_split_bytes(sum(size for size, _ in pieces)))
 
     def batches(self, split: InputSplit, features: Features, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        groups = list(range(split.start, split.stop))
+        groups = {g: self._groups[g] for g in range(split.start, split.stop)}
         wanted = self._wanted()
-        self._check_expansion(groups, wanted)
+        schema, leaves = self._parquet.metadata.schema, self._wanted_leaves(wanted, groups)
+        check_pages(self._raw, self._file, schema, list(groups.values()), list(leaves), self._max_record_bytes)
         num_rows = _batch_rows(self._parquet, groups, wanted, batch_bytes)
+        texts = {leaf: path for leaf, path in leaves.items() if schema.column(leaf).physical_type == "BYTE_ARRAY"}
+        expanding = expanding_texts(lambda paths: self._open_in(UNIT, paths), groups, texts, num_rows)
         int96 = self._int96 if wanted is None else [path for path in self._int96 if path in wanted]
 
         def read(parquet: pq.ParquetFile, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
             def read_some(file: pq.ParquetFile, names: list[str] | None) -> Iterator[pa.RecordBatch]:
                 some: Iterator[pa.RecordBatch] = file.iter_batches(
-                    batch_size=num_rows, row_groups=groups, columns=names, use_threads=False
+                    batch_size=num_rows, row_groups=list(groups), columns=names, use_threads=False
                 )
                 return some
 
             return with_nulls_of_lists(parquet, columns, read_some, lambda: open_as_lists(self._raw, self._footer))
 
-        texts = self._expanding_texts(groups, wanted, num_rows)
         if not int96:
-            return read(self._open_in(UNIT, texts) if texts else self._parquet, wanted)
-        return exact_times(read(self._open_in("ms", texts), wanted), read(self._open_in("ns"), int96), features)
+            return read(self._open_in(UNIT, expanding) if expanding else self._parquet, wanted)
+        return exact_times(read(self._open_in("ms", expanding), wanted), read(self._open_in("ns"), int96), features)
 
     def count_rows(self, start: int, stop: int) -> int:
-        metadata = self._parquet.metadata
-        return sum(metadata.row_group(g).num_rows for g in range(start, stop))
+        return sum(g.num_rows for g in self._groups[start:stop])
 
-    def _check_expansion(self, groups: list[int], wanted: list[str] | None) -> None:
-        self._check_groups()
-        schema, found = self._parquet.metadata.schema, [self._groups[g] for g in groups]
-        check_pages(
-            self._raw, self._file, schema, found, list(self._wanted_leaves(wanted, found)), self._max_record_bytes
-        )
-
-    def _expanding_texts(self, groups: list[int], wanted: list[str] | None, num_rows: int) -> list[str]:
-        schema, found = self._parquet.metadata.schema, {g: self._groups[g] for g in groups}
-        leaves = self._wanted_leaves(wanted, list(found.values()))
-        texts = {leaf: path for leaf, path in leaves.items() if schema.column(leaf).physical_type == "BYTE_ARRAY"}
-        return expanding_texts(lambda paths: self._open_in(UNIT, paths), found, texts, num_rows)
-
-    def _wanted_leaves(self, wanted: list[str] | None, groups: list[RowGroup]) -> dict[int, str]:
+    def _wanted_leaves(self, wanted: list[str] | None, groups: dict[int, RowGroup]) -> dict[int, str]:
         # Paths by position; none where a row group lacks columns, which reading tells.
         schema, num_columns = self._parquet.metadata.schema, self._parquet.metadata.num_columns
-        if any(len(g.columns) != num_columns for g in groups):
+        if any(len(g.columns) != num_columns for g in groups.values()):
             return {}
         paths = {leaf: schema.column(leaf).path for leaf in range(num_columns)}
         return paths if wanted is None else {leaf: path for leaf, path in paths.items() if path in wanted}
 
     def _fine_columns(self) -> frozenset[str]:
-        groups = [g for g in range(self._parquet.num_row_groups) if self.count_rows(g, g + 1)][:1]
+        groups = [number for number, group in enumerate(self._groups) if group.num_rows][:1]
         if not self._int96 or not groups:
             return frozenset()
         coarse, fine = (
@@ -242,19 +229,20 @@ def _encrypted(file: RawFile) -> DamagedFileError:
     return DamagedFileError("the Parquet file is encrypted", where=place(file), next_step="Decrypt it first")
 
 
-def _batch_rows(parquet: pq.ParquetFile, groups: list[int], wanted: list[str] | None, batch_bytes: int) -> int:
-    metadata = parquet.metadata
-    num_rows = sum(metadata.row_group(g).num_rows for g in groups)
-    num_bytes = sum(metadata.row_group(g).total_byte_size for g in groups)
+def _batch_rows(
+    parquet: pq.ParquetFile, groups: dict[int, RowGroup], wanted: list[str] | None, batch_bytes: int
+) -> int:
+    num_rows = sum(g.num_rows for g in groups.values())
+    num_bytes = sum(g.num_uncompressed_bytes for g in groups.values())
     row_bytes = num_bytes / max(1, num_rows)
     if wanted is not None:
-        row_bytes = _probe_row_bytes(parquet, groups[:1], wanted)
+        row_bytes = _probe_row_bytes(parquet, list(groups)[:1], wanted)
     elif num_rows > _PROBED_ROWS:
         # Repeated values take up little room in the file and much in memory.
         types = {f.name: f.type for f in parquet.schema_arrow}
         fixed_bytes = sum(t.bit_width for t in types.values() if pa.types.is_primitive(t)) / 8
         others = [name for name, t in types.items() if not pa.types.is_primitive(t)]
-        row_bytes = max(row_bytes, fixed_bytes + _probe_row_bytes(parquet, groups[:1], others))
+        row_bytes = max(row_bytes, fixed_bytes + _probe_row_bytes(parquet, list(groups)[:1], others))
     return int(min(MAX_BATCH_ROWS, max(1, batch_bytes / max(1.0, row_bytes))))
 
 
