@@ -103,13 +103,9 @@ def split_messages(raw: BinaryIO, layout: Layout, start: int, stop: int, file: R
     """
     raw.seek(layout.schema.offset)
     yield raw.read(layout.schema.metadata_bytes)
-    before = layout.batches[start].offset if start < len(layout.batches) else 0
+    blocks = [*layout.dictionaries, *layout.batches[start:stop]]
     # Dictionaries of a stream may replace each other; dictionaries of a file stand anywhere.
-    is_file = layout.schema.offset > 0
-    dictionaries = [b for b in layout.dictionaries if is_file or b.offset < before]
-    later = [b for b in layout.dictionaries if not is_file and b.offset > before]
-    blocks = sorted([*later, *layout.batches[start:stop]]) if later else layout.batches[start:stop]
-    for block in [*dictionaries, *blocks]:
+    for block in blocks if layout.schema.offset > 0 else sorted(blocks):
         yield from _with_body(*read_message(raw, block), raw.read, file)
 
 
@@ -223,20 +219,14 @@ def _with_body(metadata: bytes, message: Message, read: Callable[[int], bytes], 
 
 
 def _held_bytes(message: Message, body: bytes) -> int:
-    # Size of the buffers after they are decompressed.
+    # Size of the buffers after they are decompressed; -1 says that one is stored as it is.
     if not message.is_compressed:
         return message.body_bytes
-    total = 0
-    for offset, length in message.buffers:
-        if length == 0:
-            continue
-        if length < _LENGTH_BYTES:
-            raise ValueError("a compressed buffer is too short")
-        announced = int.from_bytes(body[offset : offset + _LENGTH_BYTES], "little", signed=True)
-        if announced < -1:
-            raise ValueError("a compressed buffer has a negative length")
-        total += length if announced == -1 else announced
-    return total
+    filled = [(offset, length) for offset, length in message.buffers if length]
+    announced = [int.from_bytes(body[offset : offset + _LENGTH_BYTES], "little", signed=True) for offset, _ in filled]
+    if any(length < _LENGTH_BYTES for _, length in filled) or min(announced, default=0) < -1:
+        raise ValueError("a compressed buffer has a wrong length")
+    return sum(length if size == -1 else size for (_, length), size in zip(filled, announced, strict=True))
 
 
 def _check_size(num_bytes: int, file: RawFile) -> None:

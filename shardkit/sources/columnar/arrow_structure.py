@@ -8,6 +8,8 @@ from itertools import count
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_BYTES_OF = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+
 
 def leaf_nodes(schema: pa.Schema) -> list[tuple[int, ...]]:
     """Returns, for each flattened column, the positions of the null counts in a message that concern it.
@@ -61,18 +63,12 @@ def _check_but_text(column: pa.Array) -> None:
 
 
 def _without_text(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_string(type_):
-        return pa.binary()
-    if pa.types.is_large_string(type_):
-        return pa.large_binary()
-    if pa.types.is_string_view(type_):
-        return pa.binary_view()
+    if type_ in _BYTES_OF:
+        return _BYTES_OF[type_]
     if pa.types.is_struct(type_):
         return pa.struct([f.with_type(_without_text(f.type)) for f in type_])
-    if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_without_text(type_.value_type)))
-    if pa.types.is_large_list(type_):
-        return pa.large_list(type_.value_field.with_type(_without_text(type_.value_type)))
-    if pa.types.is_fixed_size_list(type_):
-        return pa.list_(type_.value_field.with_type(_without_text(type_.value_type)), type_.list_size)
-    return type_
+    is_fixed, is_large = pa.types.is_fixed_size_list(type_), pa.types.is_large_list(type_)
+    if not (is_fixed or is_large or pa.types.is_list(type_)):
+        return type_
+    items = type_.value_field.with_type(_without_text(type_.value_type))
+    return pa.large_list(items) if is_large else pa.list_(items, type_.list_size if is_fixed else -1)
