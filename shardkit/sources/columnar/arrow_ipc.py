@@ -63,19 +63,19 @@ class ArrowSource(ColumnarSource):
         """Opens a file or stream."""
         if file.compression not in (None, "archive"):
             _refuse_file(file)
-            yield _ArrowFile(file, None, options)
+            yield _ArrowFile(file, None, options.drop_columns)
             return
         with open_raw(file) as raw:
             _refuse_feather(raw, file)
-            yield _ArrowFile(file, raw, options)
+            yield _ArrowFile(file, raw, options.drop_columns)
 
 
 class _ArrowFile(Container):
-    def __init__(self, file: RawFile, raw: BinaryIO | None, options: SourceOptions) -> None:
+    def __init__(self, file: RawFile, raw: BinaryIO | None, dropped: tuple[str, ...]) -> None:
         # Without `raw` it is a stream that can only be read from front to back.
         self._file = file
         self._raw = raw
-        self._dropped = options.drop_columns
+        self._dropped = dropped
 
     @cached_property
     def _layout(self) -> Layout | None:
@@ -89,17 +89,13 @@ class _ArrowFile(Container):
         return _open_schema(split_messages(self._raw, self._layout, 0, 0, self._file))
 
     def columns(self) -> tuple[Column, ...]:
-        layout = self._layout
-        if self._raw is None or layout is None:
-            return flatten_schema(self._schema, place(self._file))
-        schema = self._schema
-        columns = flatten_schema(schema, place(self._file))
-        if len(layout.batches) > MAX_WALKED_BATCHES:
+        columns = flatten_schema(self._schema, place(self._file))
+        if self._raw is None or self._layout is None or len(self._layout.batches) > MAX_WALKED_BATCHES:
             return columns
-        counts = [read_message(self._raw, block)[1].null_counts for block in layout.batches]
+        counts = [read_message(self._raw, block)[1].null_counts for block in self._layout.batches]
         return tuple(
             msgspec.structs.replace(c, nullable=c.nullable and not _are_zero(nodes, counts))
-            for c, nodes in zip(columns, leaf_nodes(schema), strict=True)
+            for c, nodes in zip(columns, leaf_nodes(self._schema), strict=True)
         )
 
     def cuts(self, split_bytes: int | None) -> Iterator[InputSplit]:
