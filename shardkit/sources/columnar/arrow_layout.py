@@ -69,8 +69,8 @@ def read_layout(raw: BinaryIO, num_bytes: int) -> Layout | None:
     raw.seek(end)
     dictionaries, batches = parse_footer(raw.read(length))
     raw.seek(_FILE_START_BYTES)
-    metadata, _ = _next_message(raw.read) or (b"", None)
-    layout = Layout(Block(_FILE_START_BYTES, len(metadata), 0), dictionaries, batches)
+    start, length = metadata_length(raw.read(_PREFIX_BYTES))
+    layout = Layout(Block(_FILE_START_BYTES, start + length, 0), dictionaries, batches)
     _check_complete(layout, end)
     return layout
 
@@ -82,7 +82,8 @@ def read_message(raw: BinaryIO, block: Block) -> tuple[bytes, Message]:
         ValueError: If no batch or dictionary of this size stands there, or it is damaged.
     """
     raw.seek(block.offset)
-    metadata, message = _next_message(raw.read) or (b"", None)
+    # A read of a file in a store costs more than one of memory.
+    metadata, message = _next_message(io.BytesIO(raw.read(block.metadata_bytes)).read) or (b"", None)
     if message is None or message.kind not in (DICTIONARY, RECORD_BATCH):
         raise ValueError("no batch stands where the footer says")
     if len(metadata) != block.metadata_bytes or message.body_bytes > block.body_bytes:
