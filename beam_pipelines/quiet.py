@@ -1,4 +1,4 @@
-"""What Beam would leave and print on this machine, kept out of the user's sight."""
+"""What Beam would leave, print and open to others on this machine, kept from them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import grpc
 
 
 @contextlib.contextmanager
@@ -32,3 +35,22 @@ def temporary_files_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         tempfile.tempdir = previous
+
+
+@contextlib.contextmanager
+def servers_on_loopback() -> Iterator[None]:
+    """Lets servers of the block, which run what they are sent, listen to this machine only."""
+    make = grpc.server
+
+    def make_and_bind(*args: Any, **options: Any) -> grpc.Server:
+        server = make(*args, **options)
+        bind = server.add_insecure_port
+        # Beam has no option for it.
+        server.add_insecure_port = lambda address: bind(address.replace("[::]", "127.0.0.1"))
+        return server
+
+    grpc.server = make_and_bind
+    try:
+        yield
+    finally:
+        grpc.server = make

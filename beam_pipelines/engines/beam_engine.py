@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from beam_pipelines.engines.engine import Engine, Start
-from beam_pipelines.engines.settings import Chosen, EngineSpec, Facts, beam_flags, number_of
+from beam_pipelines.engines.settings import Chosen, EngineSpec, Facts, beam_flags, flag_name, number_of
+from shardkit.conversion.engines import ENGINES
 from shardkit.conversion.plan import Plan
-from shardkit.errors import missing_extra
+from shardkit.conversion.space.disk_space import estimate_sizes
+from shardkit.errors import OutOfSpaceError, StorageError
+from shardkit.runtime.process_limits import NO_MEMORY, free_bytes
+from shardkit.units import format_size
 
 
 class BeamEngine(Engine):
     """An engine of Beam: it states its spec, and what differs from an engine that ends with the command."""
 
     spec: ClassVar[EngineSpec]
+    packages = ("apache_beam",)
 
     def check(self) -> tuple[str, ...]:
         """Checks the options, and that the addresses and programs that they name are there."""
-        self.require_beam()
+        self.require()
         chosen = self.chosen(Facts(1, 1, os.environ))
         notes = self.check_flags()
         self.check_reachable(self._flags(chosen))
         return notes
-
-    def require_beam(self) -> None:
-        """Raises `UsageError` with the extra of the engine if Beam is not installed."""
-        if find_spec("apache_beam") is None:
-            raise missing_extra(self.spec.extra, "apache-beam")
 
     def check_flags(self) -> tuple[str, ...]:
         """Checks the typed flags of Beam, and returns notes about unknown ones.
@@ -69,8 +69,44 @@ class BeamEngine(Engine):
         from beam_pipelines.engines.run import Job, run_on_engine, stop_job
 
         chosen, flags = self.settings_and_flags(plan, num_workers)
+        self._check_memory(plan, flags, say)
         job = Job(self.options.runner, flags, 60 * number_of(chosen, "stall-minutes"))
-        return Start(lambda plan_path, on_lost_worker: run_on_engine(job, plan_path), stop_job)
+
+        def run(plan_path: str, on_lost_worker: Callable[[StorageError], None]) -> None:
+            with self.service(chosen, plan, say) as own:
+                run_on_engine(job._replace(flags=[*flags, *own]), plan_path)
+
+        return Start(run, stop_job)
+
+    def service(
+        self, chosen: Sequence[Chosen], plan: Plan, say: Callable[[str], None]
+    ) -> AbstractContextManager[Sequence[str]]:
+        """Runs what the job is handed to while the block lasts, where that is not Beam's to do; yields flags of it.
+
+        Args:
+            chosen: Settings of the engine.
+            plan: What is to be done.
+            say: Shows a line to the user.
+        """
+        return nullcontext(())
 
     def _flags(self, chosen: Sequence[Chosen]) -> list[str]:
         return beam_flags(self.spec, chosen, self.options.flags)
+
+    def _check_memory(self, plan: Plan, flags: Sequence[str], say: Callable[[str], None]) -> None:
+        """Refuses what this machine has no memory for, where a runner on it holds all records."""
+        factor = ENGINES[self.options.runner].memory_factor
+        is_elsewhere = any(flag_name(f) == "job_endpoint" and not f.endswith("=embed") for f in flags)
+        if plan.exchange is None or not factor or is_elsewhere or (sizes := estimate_sizes(plan)) is None:
+            return
+        free = free_bytes()
+        why = (
+            f"workers share no disk, so the engine {self.options.runner} keeps all records in memory, about "
+            f"{format_size(int(sizes.spool * factor))}"
+            + ("" if free is None else f", and {format_size(free)} are free")
+        )
+        if free is not None and sizes.spool * factor > free:
+            raise OutOfSpaceError(
+                NO_MEMORY, why=why, next_step="Name a --work-dir on a disk, or leave it out: then records lie there"
+            )
+        say(f"note: {why}; with a --work-dir on a disk they lie there")

@@ -6,6 +6,10 @@ import abc
 import importlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol, cast
 
 from beam_pipelines.engines.settings import Chosen, EngineOptions, EngineSpec, Facts, choose_settings, number_of
@@ -13,7 +17,7 @@ from shardkit.conversion.engines import ENGINES
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.progress import Totals
 from shardkit.conversion.request import ConvertRequest
-from shardkit.errors import StorageError
+from shardkit.errors import StorageError, UsageError, missing_extra
 
 
 class Engine(abc.ABC):
@@ -21,9 +25,16 @@ class Engine(abc.ABC):
 
     Args:
         options: What the user asks of it.
+
+    Attributes:
+        spec: Its options.
+        packages: Whose absence the extra of the engine mends.
+        own_number: How many pieces of work it does at the same time, in words, where --workers cannot say that.
     """
 
     spec: ClassVar[EngineSpec | None] = None
+    packages: ClassVar[tuple[str, ...]] = ()
+    own_number: ClassVar[str | None] = None
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
@@ -34,7 +45,56 @@ class Engine(abc.ABC):
         Raises:
             UsageError: If the engine cannot.
         """
+        if num_workers is not None and self.own_number is not None:
+            raise UsageError(
+                f"--workers means nothing with --runner {self.options.runner}",
+                why=self.own_number,
+                state="Nothing was read or written",
+                next_step="Leave it out, or take --runner local, which heeds it",
+            )
         return request
+
+    def require(self) -> None:
+        """Checks that the packages and programs are installed here that the engine needs.
+
+        Raises:
+            UsageError: If one is not.
+        """
+        if self.spec is None:
+            return
+        missing = next((package for package in self.packages if find_spec(package) is None), None)
+        if missing is not None:
+            raise missing_extra(self.spec.extra, missing.replace("_", "-"))
+        if (lacking := self.find_obstacle()) is not None:
+            raise lacking
+
+    def find_obstacle(self) -> UsageError | None:
+        """Returns what else has to be installed, None if nothing."""
+        return None if self.spec is None else self.spec.needs(self.options, Facts(1, 1, os.environ))
+
+    def versions(self) -> tuple[str, ...]:
+        """Returns what of the engine is installed here, each with its version."""
+        found = []
+        for package in self.packages:
+            with suppress(metadata.PackageNotFoundError):
+                found.append(f"{package.replace('_', '-')} {metadata.version(package)}")
+        return tuple(found)
+
+    def install(self, program: Path | None) -> Path:
+        """Installs the program of the engine, and returns its place.
+
+        Args:
+            program: A file of it; None lets the tools of its language get it.
+
+        Raises:
+            UsageError: If the engine is no program, or the file is none of it.
+            StorageError: If it cannot be had.
+        """
+        spec = self.spec
+        raise UsageError(
+            f"--runner {self.options.runner} is no program that can be installed by itself",
+            next_step=f"Run: pip install 'shardkit[{spec.extra}]'" if spec is not None and self.packages else None,
+        )
 
     def check(self) -> tuple[str, ...]:
         """Checks the options before anything is read, and returns notes about them.

@@ -14,7 +14,6 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -25,7 +24,7 @@ from shardkit.conversion.exchange import remove_worker_folders
 from shardkit.conversion.plan import Plan, load_plan
 from shardkit.conversion.run.local import stop_workers
 from shardkit.conversion.steps import Each, Shuffled, convert_by, open_plan
-from shardkit.errors import StorageError, UsageError, missing_extra
+from shardkit.errors import StorageError, UsageError
 
 
 class Work(NamedTuple):
@@ -67,12 +66,10 @@ class NativeEngine(Engine):
     """An engine with verbs of its own: it states its spec, and how a session begins and ends.
 
     Attributes:
-        packages: Whose absence the extra of the engine mends.
         lost: A pattern of its errors when workers died over the same part again and again.
     """
 
     spec: ClassVar[EngineSpec]
-    packages: ClassVar[tuple[str, ...]]
     lost: ClassVar[str]
 
     @abc.abstractmethod
@@ -95,9 +92,7 @@ class NativeEngine(Engine):
                 why=f"{self.options.flags[0]} was given, and Beam does not run it",
                 next_step=f"Use --engine-option; shardkit convert --engine-help {self.options.runner} lists them",
             )
-        missing = next((package for package in self.packages if find_spec(package) is None), None)
-        if missing is not None:
-            raise missing_extra(self.spec.extra, missing)
+        self.require()
         self.check_address(self.chosen(Facts(1, 1, os.environ)))
         return ()
 

@@ -1,8 +1,7 @@
-"""Beam's own runner, and engines behind a job service of Beam. Nothing of Beam is imported."""
+"""Beam's own runner, Flink, and engines behind a job service of Beam. Nothing of Beam is imported."""
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,21 +14,20 @@ from beam_pipelines.engines.settings import (
     EngineOptions,
     EngineSpec,
     Facts,
-    Needs,
     Setting,
     flag_name,
     no_value,
 )
 from shardkit.errors import UsageError
 
-FLINK_JAR, PRISM = "SHARDKIT_FLINK_JOB_SERVER_JAR", "SHARDKIT_PRISM"
+FLINK_JAR = "SHARDKIT_FLINK_JOB_SERVER_JAR"
 
 
 def _workers(facts: Facts) -> str:
     return str(facts.num_workers)
 
 
-def _environment(default: str, reason: str) -> tuple[Setting, ...]:
+def environment_settings(default: str, reason: str) -> tuple[Setting, ...]:
     return (
         Setting(
             "environment-type",
@@ -49,38 +47,39 @@ def _environment(default: str, reason: str) -> tuple[Setting, ...]:
     )
 
 
-def _needs_nothing(options: EngineOptions, facts: Facts) -> UsageError | None:
+def needs_nothing(options: EngineOptions, facts: Facts) -> UsageError | None:
     return None
 
 
-def _needs_file(key: str, variable: str, what: str, flags: tuple[str, ...], *, is_jar: bool = True) -> Needs:
-    def needs(options: EngineOptions, facts: Facts) -> UsageError | None:
-        if any(flag_name(typed) in flags for typed in options.flags):
+def _needs_jar(options: EngineOptions, facts: Facts) -> UsageError | None:
+    if any(flag_name(typed) in ("flink_job_server_jar", "job_endpoint") for typed in options.flags):
+        return None
+    path = dict(options.values).get("jar") or facts.environment.get(FLINK_JAR)
+    if path and Path(path).is_file():
+        if zipfile.is_zipfile(path):
             return None
-        path = dict(options.values).get(key) or facts.environment.get(variable)
-        if path and Path(path).is_file():
-            if zipfile.is_zipfile(path) or (not is_jar and os.access(path, os.X_OK)):
-                return None
-            why = "it is no jar file" if is_jar else "it is neither a zip file nor may it be run"
-            return UsageError(f"{path} is no {what}", why=why, next_step=f"Name it with --engine-option {key}=FILE")
         return UsageError(
-            f"there is no {what}" + (f" at {path}" if path else ""),
-            why="it is no part of Beam's Python package, and shardkit downloads nothing without being asked",
-            next_step=f"Name the file with --engine-option {key}=FILE, or in {variable}",
+            f"{path} is no job server for Flink",
+            why="it is no jar file",
+            next_step="Name it with --engine-option jar=FILE",
         )
-
-    return needs
+    return UsageError(
+        "there is no job server for Flink" + (f" at {path}" if path else ""),
+        why="it is no part of Beam's Python package, and shardkit downloads nothing without being asked",
+        next_step=f"Name the file with --engine-option jar=FILE, or in {FLINK_JAR}",
+    )
 
 
 class OneProcess(BeamEngine):
     """Beam's own runner, which runs the pipeline in this process."""
 
+    own_number = "it does one piece of work after the other"
     spec = EngineSpec(
         runner="apache_beam.runners.portability.fn_api_runner.FnApiRunner",
         title="Beam's own runner for one process",
         text=("It runs the pipeline of the engines below in this process, one step after the other.",),
         settings=(STALL,),
-        needs=_needs_nothing,
+        needs=needs_nothing,
         examples=("shardkit convert 'raw/*.csv' out/flights --runner beam",),
     )  # fmt: skip
 
@@ -104,10 +103,10 @@ class Flink(BeamEngine):
                     "Flink's own default is one"),
             Setting("jvm", "an option of the job server's Java", "job_server_jvm_properties", lambda f: "-Xmx2g",
                     "-Xmx2g", "descriptions of a few bytes need no more; Java would take a quarter of the memory"),
-            *_environment("LOOPBACK", "workers in this process need no installation; use EXTERNAL on a cluster"),
+            *environment_settings("LOOPBACK", "workers in this process need no installation; on a cluster: EXTERNAL"),
             STALL,
         ),
-        needs=_needs_file("jar", FLINK_JAR, "job server for Flink", ("flink_job_server_jar", "job_endpoint")),
+        needs=_needs_jar,
         examples=(
             "shardkit convert 'raw/*.csv' out/flights --runner flink --engine-option "
             "jar=beam-runners-flink-1.20-job-server.jar -- --flink_version=1.20",
@@ -119,31 +118,10 @@ class Flink(BeamEngine):
         return str(parsed.get("flink_master")) in ("[local]", "[auto]")
 
 
-class Prism(BeamEngine):
-    """Beam's runner in Go."""
-
-    spec = EngineSpec(
-        runner="PrismRunner",
-        title="Prism, Beam's own runner for one machine, written in Go",
-        text=("Beam would download it; here its program has to be named.", SHARED),
-        settings=(
-            Setting("program", "Prism itself, or the zip file that it comes in", "prism_location",
-                    lambda f: f.environment.get(PRISM), f"${PRISM}"),
-            *_environment("LOOPBACK", "workers in this process need no installation"),
-            STALL,
-        ),
-        needs=_needs_file("program", PRISM, "program of Prism", ("prism_location",), is_jar=False),
-        examples=("shardkit convert 'raw/*.csv' out/flights --runner prism --engine-option program=/opt/prism",),
-    )  # fmt: skip
-
-    def starts_workers_here(self, parsed: Mapping[str, Any]) -> bool:
-        """Returns True: it runs on this machine."""
-        return True
-
-
 class Portable(BeamEngine):
     """Any job service of Beam."""
 
+    own_number = "the job service, or the pool of workers, says what is done at the same time"
     spec = EngineSpec(
         runner="PortableRunner",
         title="any job service of Beam, with its own workers or a pool of external ones",
@@ -155,10 +133,10 @@ class Portable(BeamEngine):
         settings=(
             Setting("endpoint", "address of the job service; embed starts one in this process", "job_endpoint",
                     lambda f: "embed", "embed", "it needs nothing but Beam's Python package"),
-            *_environment("LOOPBACK", "workers in this process need no installation"),
+            *environment_settings("LOOPBACK", "workers in this process need no installation"),
             STALL,
         ),
-        needs=_needs_nothing,
+        needs=needs_nothing,
         examples=(
             "shardkit convert 'raw/*.csv' out/flights --runner portable --engine-option environment-type=EXTERNAL "
             "--engine-option environment-config=127.0.0.1:50000",

@@ -38,15 +38,16 @@ def check_reachable(flags: Sequence[str], starts_workers_here: Callable[[Mapping
     kind = str(portable.environment_type).upper()
     if kind in ("EXTERNAL", "DOCKER", "PROCESS"):
         refuse_storage_options()
-    for what, address in _addresses(portable, kind).items():
+    is_here = starts_workers_here(options.get_all_options())
+    for what, address in _addresses(portable, kind, is_here=is_here).items():
         _check_service(what, address)
     if kind == "PROCESS":
         _check_process(portable)
-    if kind == "DOCKER" and starts_workers_here(options.get_all_options()):
+    if kind == "DOCKER" and is_here:
         _check_docker()
 
 
-def _addresses(parsed: PortableOptions, kind: str) -> dict[str, str]:
+def _addresses(parsed: PortableOptions, kind: str, *, is_here: bool) -> dict[str, str]:
     is_ours = parsed.job_endpoint in (None, "", "embed")
     found = {} if is_ours else {"job service": str(parsed.job_endpoint)}
     if kind == "EXTERNAL":
@@ -56,7 +57,7 @@ def _addresses(parsed: PortableOptions, kind: str) -> dict[str, str]:
                 "no option says where the worker pool is", next_step="Add --engine-option environment-config=HOST:PORT"
             )
         # A job service elsewhere may see another network.
-        if parsed.job_endpoint == "embed":
+        if is_here:
             found["worker pool"] = str(pool)
     return found
 

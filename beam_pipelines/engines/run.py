@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.runners.runner import PipelineState
 from apache_beam.runners.worker import sdk_worker
 
 from beam_pipelines.convert import convert_pipeline
 from beam_pipelines.engines.watch import KEPT, cancel_soon, explained_end, follow
-from beam_pipelines.quiet import quiet_beam, temporary_files_in
+from beam_pipelines.quiet import quiet_beam, servers_on_loopback, temporary_files_in
 from shardkit.conversion.commit.commit import own_commit
 from shardkit.conversion.plan import load_plan
 from shardkit.conversion.run.local import stop_workers
@@ -54,7 +54,10 @@ def run_on_engine(job: Job, plan_path: str) -> None:
         for context in (quiet_beam(), _quiet_threads(), temporary_files_in(plan.work_path("tmp"))):
             stack.enter_context(context)
         with explained_end(job.name, "beam", plan):
-            pipeline = beam.Pipeline(options=PipelineOptions(list(job.flags)))
+            options = PipelineOptions(list(job.flags))
+            if options.view_as(PortableOptions).environment_type == "LOOPBACK":
+                stack.enter_context(servers_on_loopback())
+            pipeline = beam.Pipeline(options=options)
             convert_pipeline(pipeline, plan_path)
             result = pipeline.run()
             _running[:] = [result]

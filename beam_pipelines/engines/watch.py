@@ -27,6 +27,8 @@ _POLL_S = 0.25
 _CANCEL_S = 5.0
 _MIN_LOOK_S, _MAX_LOOK_S = 1.0, 15.0
 _MISSING_MODULE = re.compile(r"No module named '(shardkit|beam_pipelines)[.\w]*'")
+# Of gRPC, whose errors end with a bracket.
+_DETAILS = re.compile(r"^\s*details = \"(.+)\"$", re.MULTILINE)
 _ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|Worker)): (.*\w.*)$", re.MULTILINE)
 
 
@@ -158,8 +160,12 @@ def _explained(error: Exception, name: str, extra: str) -> ShardkitError:
             why=missing.group(),
             next_step=f"Install shardkit {__version__} with the extra {extra} where they run",
         )
-    lines = _ERROR_LINE.findall(text)
-    why = ": ".join(lines[-1]) if lines else f"{type(error).__name__}: {text.strip().splitlines()[-1] if text else ''}"
+    if lines := _ERROR_LINE.findall(text):
+        why = ": ".join(lines[-1])
+    elif details := _DETAILS.findall(text):
+        why = f"the connection to it ended: {details[-1]}"
+    else:
+        why = f"{type(error).__name__}: {text.strip().splitlines()[-1] if text else ''}"
     return StorageError(
         f"the engine {name} ended with an error",
         why=why[:500],

@@ -38,6 +38,7 @@ COMMANDS = {
     "index": Entry("shardkit.cli.index", "Make TFRecord files a dataset where they lie."),
     "bench": Entry("shardkit.cli.bench", "Measure how fast a dataset is read, and where the time goes."),
     "clean": Entry("shardkit.cli.clean", "Remove what no version of a dataset needs and no conversion owns."),
+    "engines": Entry("shardkit.cli.engines", "Show which engines are ready, and install the program of one."),
     "doctor": Entry("shardkit.cli.doctor", "Check the installation, and whether a store keeps its promises."),
     "train": Entry("shardkit.cli.train", "Train a model on a dataset."),
     "evaluate": Entry("shardkit.cli.evaluate", "Measure how good a trained model is."),

@@ -43,9 +43,13 @@ _SMALL_TEMPORARY_BYTES = 1024**3
 def command(ctx: click.Context, url: str | None, num_rounds: int | None, as_json: bool) -> None:
     """Check the installation and, given URL, whether that store or folder keeps the promises that shardkit relies on.
 
+    It shows which engines of convert are ready, as 'shardkit engines list' does.
+
     A store is written to, in a new folder .shardkit-doctor-* below URL that is removed again, in total about 60 MiB;
     nothing else there is read or changed. Ends with exit code 1 if anything is wrong, 5 if the store does not answer.
     """
+    from beam_pipelines.engines.readiness import readiness
+    from shardkit.cli.engines import print_engines
     from shardkit.doctor.installation import inspect_installation
     from shardkit.doctor.kernel import check_kernel
     from shardkit.doctor.machine import GpuQuestion, inspect_machine
@@ -53,10 +57,12 @@ def command(ctx: click.Context, url: str | None, num_rounds: int | None, as_json
     question = GpuQuestion()
     try:
         installation, kernel, machine = inspect_installation(), check_kernel(), inspect_machine()
+        engines = readiness()
         problems = (*installation.problems, *_kernel_problems(kernel))
         if not as_json:
             # A store may fail to answer; the findings so far are still shown.
             _print_installation(installation, kernel, problems)
+            print_engines(engines)
         gpus = question.answer()
         if not as_json:
             _print_machine(machine, gpus)
@@ -64,7 +70,8 @@ def command(ctx: click.Context, url: str | None, num_rounds: int | None, as_json
     finally:
         question.forget()
     if as_json:
-        _print_json(installation, kernel, machine, gpus, report, problems)
+        parts = {"installation": installation, "engines": engines, "machine": machine, "gpus": gpus, "store": report}
+        _print_json(parts, kernel, problems)
     elif report is not None:
         _print_store(report)
     if problems or (report is not None and not (report.verdict.keeps_promises and report.is_tidy)):
@@ -206,22 +213,7 @@ def _print_sentence(console: Console, text: str) -> None:
     console.print(Text(text), soft_wrap=True)
 
 
-def _print_json(
-    installation: Installation,
-    kernel: KernelReport,
-    machine: Machine,
-    gpus: Gpus,
-    report: StoreReport | None,
-    problems: tuple[str, ...],
-) -> None:
+def _print_json(parts: dict[str, Any], kernel: KernelReport, problems: tuple[str, ...]) -> None:
     import msgspec
 
-    document: dict[str, Any] = {
-        "installation": msgspec.to_builtins(installation),
-        "kernel": kernel._asdict(),
-        "machine": msgspec.to_builtins(machine),
-        "gpus": msgspec.to_builtins(gpus),
-        "problems": problems,
-        "store": None if report is None else msgspec.to_builtins(report),
-    }
-    print_document(document)
+    print_document(msgspec.to_builtins(parts) | {"kernel": kernel._asdict(), "problems": problems})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_pipelines.engines.portable import PRISM
+from beam_pipelines.engines.prism_program import find_program
 from beam_pipelines.transforms import ReadShards, WriteShards, _CommitParts, _ranges, _WritePart
 from shardkit.errors import UsageError
 from tests.support.paths import ROOT
@@ -29,11 +30,8 @@ ROWS = [
 def options(request):
     if request.param == "local":
         return LOCAL
-    import os
-
-    program = os.environ.get(PRISM)
-    if not program:
-        pytest.skip(f"{PRISM} names no program of Prism")
+    if (program := find_program(os.environ)) is None:
+        pytest.skip("no program of Prism is installed")
     return ["--runner=PrismRunner", f"--prism_location={program}", "--environment_type=LOOPBACK"]
 
 

@@ -7,13 +7,15 @@ import os
 import shutil
 from pathlib import Path
 
+from beam_pipelines.engines.prism_program import find_program
+
 CHECK = os.environ.get("CHECK_SKIPS", "")
 
 # A part of the skip's own words -> why the test cannot run.
 ALLOWED = {
     "needs a CUDA device": "no GPU is there",
     "needs a machine without CUDA devices": "a GPU is there",
-    "names no program of": "Flink's job server and Prism are downloads of their own",
+    "names no job server of Flink": "it is a download of its own",
     "needs Java": "the job server needs it",
     "it makes each bucket that is named": "that server refuses no bucket",
     "everything may be read": "root may read any file",
@@ -35,6 +37,8 @@ ALLOWED = {
 }
 if not (shutil.which("java") and Path(os.environ.get("SHARDKIT_HDFS_JARS", "none")).is_dir()):
     ALLOWED["SHARDKIT_HDFS_JARS"] = "the mini cluster of HDFS needs Java, and .ci/run gets its jars by Maven"
+if find_program(os.environ) is None:
+    ALLOWED["no program of Prism is installed"] = "it takes Go, by which .ci/run builds it"
 FRAMEWORKS = {
     "import 'torch": "dev-frameworks is not installed; .ci/run installs it for tests/adapters",
     "import 'jax": "as above",

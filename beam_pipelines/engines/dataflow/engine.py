@@ -9,12 +9,12 @@ import msgspec
 
 from beam_pipelines.engines.beam_engine import BeamEngine
 from beam_pipelines.engines.dataflow.flags import check_packages
-from beam_pipelines.engines.dataflow.settings import DATAFLOW, checked_settings, work_root_url
+from beam_pipelines.engines.dataflow.settings import DATAFLOW, checked_settings, has_client, work_root_url
 from beam_pipelines.engines.engine import Start
 from beam_pipelines.engines.settings import Chosen, Facts
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.request import ConvertRequest
-from shardkit.errors import UsageError
+from shardkit.errors import UsageError, missing_extra
 from shardkit.storage.files import redact
 from shardkit.storage.options import VARIABLE
 
@@ -25,6 +25,10 @@ class Dataflow(BeamEngine):
     """Jobs on Google Cloud Dataflow, which go on without the command."""
 
     spec = DATAFLOW
+
+    def find_obstacle(self) -> UsageError | None:
+        """Returns an error where Google's client is absent; options are checked when a request is prepared."""
+        return None if has_client() else missing_extra("dataflow", "google-cloud-dataflow-client")
 
     def prepare(self, request: ConvertRequest, num_workers: int | None) -> ConvertRequest:
         """Checks options and places, and returns the request with the place of the work folder.
@@ -53,7 +57,7 @@ class Dataflow(BeamEngine):
 
     def check(self) -> tuple[str, ...]:
         """Checks the typed flags of Beam; the rest was checked when the request was prepared."""
-        self.require_beam()
+        self.require()
         return self.check_flags()
 
     def settings_and_flags(self, plan: Plan, num_workers: int) -> tuple[tuple[Chosen, ...], list[str]]:

@@ -156,10 +156,10 @@ def needs_dataflow(options: EngineOptions, facts: Facts) -> UsageError | None:
         )
     if (refused := refused_flag(options.flags)) is not None:
         return refused
-    return None if _has_client() else missing_extra("dataflow", "google-cloud-dataflow-client")
+    return None if has_client() else missing_extra("dataflow", "google-cloud-dataflow-client")
 
 
-def _has_client() -> bool:
+def has_client() -> bool:
     try:
         return importlib.util.find_spec("google.cloud.dataflow") is not None
     except ModuleNotFoundError:

@@ -10,17 +10,22 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
+import msgspec
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from click.testing import CliRunner
 
 from beam_pipelines.engines.engine import class_of, engine_for
-from beam_pipelines.engines.portable import FLINK_JAR, PRISM
+from beam_pipelines.engines.portable import FLINK_JAR
 from beam_pipelines.engines.settings import EngineOptions, Facts, beam_flags, choose_settings, parse_option
 from shardkit.cli.convert import command
 from shardkit.cli.shell.engine_options import engine_rows, split_flags
 from shardkit.conversion.engines import ENGINES as ALL
-from shardkit.errors import StorageError, UsageError
+from shardkit.conversion.prepare import prepare
+from shardkit.conversion.request import parse_request
+from shardkit.conversion.space.disk_space import estimate_sizes
+from shardkit.errors import OutOfSpaceError, StorageError, UsageError
+from shardkit.units import format_size
 
 pytestmark = pytest.mark.full
 
@@ -57,7 +62,7 @@ def test_beam_understands_every_flag():
 
 @pytest.mark.parametrize(("runner", "extra"), [("beam", "beam"), ("flink", "beam"), ("dataflow", "dataflow")])
 def test_without_beam_the_extra_of_the_engine_is_named(monkeypatch, runner, extra):
-    monkeypatch.setattr("beam_pipelines.engines.beam_engine.find_spec", lambda name: None)
+    monkeypatch.setattr("beam_pipelines.engines.engine.find_spec", lambda name: None)
     with pytest.raises(UsageError) as caught:
         check_engine(EngineOptions(runner=runner))
     assert caught.value.next_step == f"Run: pip install 'shardkit[{extra}]'"
@@ -88,8 +93,33 @@ def test_flink_gets_suitable_settings():
     assert (far["flink_master"], far["environment_type"]) == ("10.0.0.5:8081", "EXTERNAL")
 
 
-def test_prism_gets_suitable_settings():
-    assert as_beam_sees("prism", values=(("program", "/opt/prism"),))["prism_location"] == "/opt/prism"
+@pytest.mark.parametrize("runner", ["beam", "portable", "prism"])
+def test_workers_that_an_engine_does_not_heed_are_refused(runner):
+    engine = engine_for(EngineOptions(runner=runner))
+    request = parse_request({}, ("a.csv",), "out")
+    assert engine.prepare(request, None) == request
+    with pytest.raises(UsageError, match=f"--workers means nothing with --runner {runner}: "):
+        engine.prepare(request, 2)
+
+
+@pytest.mark.parametrize(("runner", "factor"), [("beam", 6.9), ("portable", 12), ("prism", 24)])
+def test_records_that_do_not_fit_into_memory_are_refused(tmp_path, monkeypatch, runner, factor):
+    (tmp_path / "a.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(100_000)))
+    plan = prepare(parse_request({}, (str(tmp_path / "a.csv"),), str(tmp_path / "out"))).plan
+    far = msgspec.structs.replace(plan, exchange="s3://bucket/work")
+    needed, said = int(estimate_sizes(plan).spool * factor), []
+    engine = engine_for(EngineOptions(runner=runner))
+    for free in (needed - 1, needed + 1):
+        monkeypatch.setattr("beam_pipelines.engines.beam_engine.free_bytes", lambda free=free: free)
+        engine._check_memory(plan, [], said.append)
+        engine._check_memory(far, ["--job_endpoint=10.0.0.5:8099"], said.append)
+        if free > needed:
+            engine._check_memory(far, ["--job_endpoint=embed"], said.append)
+        else:
+            with pytest.raises(OutOfSpaceError, match=f"the engine {runner} keeps all records in memory, about "):
+                engine._check_memory(far, [], said.append)
+    assert len(said) == 1
+    assert format_size(needed) in said[0]
 
 
 def test_flags_of_beam_win_over_ours():
@@ -124,26 +154,16 @@ def test_a_flag_that_beam_does_not_know_is_named(runner):
     assert check_typed(runner, ["--parallelism=2", "--experiments=a", "--labels", "a=b"]) == ()
 
 
-def test_what_is_no_program_of_prism_is_refused_before_anything_is_read(tmp_path):
-    (tmp_path / "text").touch(0o644)
-    typed = [str(tmp_path / "gone.csv"), str(tmp_path / "out"), "--runner", "prism", "--engine-option"]
-    found = CliRunner().invoke(command, [*typed, f"program={tmp_path / 'text'}"])
-    assert isinstance(found.exception, UsageError), found.output
-    assert "it is neither a zip file nor may it be run" in str(found.exception)
-
-
 @pytest.mark.parametrize(
     ("runner", "option", "words"),
     [
         ("dask", "address=", "--engine-option address has no value"),
         ("portable", "environment-type=WRONG", "Choose one of LOOPBACK, EXTERNAL, DOCKER, PROCESS"),
         ("portable", "environment-type=EXTERNAL", "environment-config=HOST:PORT"),
-        ("prism", "stall-minutes=nan", "no positive number"),
+        ("portable", "stall-minutes=nan", "no positive number"),
     ],
 )
-def test_options_unknown_to_an_engine_are_refused_before_reading(tmp_path, monkeypatch, runner, option, words):
-    (tmp_path / "prism").touch(0o755)
-    monkeypatch.setenv(PRISM, str(tmp_path / "prism"))
+def test_options_unknown_to_an_engine_are_refused_before_reading(tmp_path, runner, option, words):
     typed = [str(tmp_path / "gone.csv"), str(tmp_path / "out"), "--runner", runner, "--engine-option", option]
     found = CliRunner().invoke(command, typed)
     assert isinstance(found.exception, UsageError), found.output
@@ -288,18 +308,17 @@ def test_an_option_without_a_value_is_refused():
             parse_option(text)
 
 
-@pytest.mark.parametrize(("runner", "variable"), [("flink", FLINK_JAR), ("prism", PRISM)])
-def test_what_is_missing_is_named_and_not_downloaded(runner, variable, tmp_path):
-    engine, options = ENGINES[runner], EngineOptions(runner=runner)
+def test_what_is_missing_is_named_and_not_downloaded(tmp_path):
+    engine, options = ENGINES["flink"], EngineOptions(runner="flink")
     error = engine.needs(options, FACTS)
     assert error is not None
-    assert variable in str(error)
-    gone = engine.needs(options, FACTS._replace(environment={variable: str(tmp_path / "gone")}))
+    assert FLINK_JAR in str(error)
+    gone = engine.needs(options, FACTS._replace(environment={FLINK_JAR: str(tmp_path / "gone")}))
     assert gone is not None
     assert str(tmp_path / "gone") in str(gone)
     with zipfile.ZipFile(tmp_path / "there", "w"):
         pass
-    assert engine.needs(options, FACTS._replace(environment={variable: str(tmp_path / "there")})) is None
+    assert engine.needs(options, FACTS._replace(environment={FLINK_JAR: str(tmp_path / "there")})) is None
 
 
 def test_a_job_server_that_is_no_jar_file_is_named(tmp_path):
