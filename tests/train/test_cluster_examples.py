@@ -17,7 +17,8 @@ from train.distribution.supervisor import GRACE_S
 
 PLACEMENT = ROOT / "tests/support/training/placement.py"
 SLURM = ROOT / "examples" / "slurm" / "train.sbatch"
-KUBERNETES = ROOT / "examples" / "kubernetes" / "train.yaml"
+KUBERNETES = ROOT / "examples" / "kubernetes"
+EXAMPLES = ("train.yaml", "jobset.yaml", "trainjob.yaml")
 
 # Runs the tasks of a step one after the other, each with the environment that Slurm gives it.
 SRUN = """#!/usr/bin/env bash
@@ -79,19 +80,39 @@ def test_a_preempted_job_of_slurm_is_queued_again(slurm) -> None:
         assert (done.returncode, done.stdout) == (code, "")
 
 
-@pytest.mark.full
-def test_kubernetes_starts_each_worker_once() -> None:
+def documents(name: str) -> dict[str, dict]:
+    """Returns the documents of an example, by kind."""
     yaml = pytest.importorskip("yaml")
-    service, job = yaml.safe_load_all(KUBERNETES.read_text())
-    assert (service["kind"], job["kind"]) == ("Service", "Job")
-    spec, name = job["spec"], job["metadata"]["name"]
-    pod = spec["template"]["spec"]
-    (container,) = pod["containers"]
-    assert spec["completionMode"] == "Indexed"
-    assert service["spec"]["clusterIP"] == "None"
-    assert service["spec"]["selector"] == {"job-name": name}
-    assert service["metadata"]["name"] == pod["subdomain"]
+    return {found["kind"]: found for found in yaml.safe_load_all((KUBERNETES / name).read_text())}
 
+
+def job_of(name: str) -> tuple[dict, str, dict]:
+    """Returns the job that an example makes, how its pods are called, and the container that trains."""
+    found = documents(name)
+    if "Job" in found:
+        job, subdomain = found["Job"], found["Service"]["metadata"]["name"]
+        spec, called = job["spec"], job["metadata"]["name"]
+        assert spec["template"]["spec"]["subdomain"] == subdomain
+    else:
+        owner = found.get("TrainingRuntime", found.get("JobSet"))
+        job_set = owner["spec"] if owner["kind"] == "JobSet" else owner["spec"]["template"]["spec"]
+        (replicated,) = job_set["replicatedJobs"]
+        spec, subdomain = replicated["template"]["spec"], found.get("TrainJob", owner)["metadata"]["name"]
+        assert job_set["network"] == {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
+        called = f"{subdomain}-{replicated['name']}-0"
+    (container,) = spec["template"]["spec"]["containers"]
+    if "TrainJob" in found:
+        trainer = found["TrainJob"]["spec"]["trainer"]
+        container |= {key: trainer[key] for key in ("image", "command", "args")}
+        spec |= {"completions": trainer["numNodes"], "parallelism": trainer["numNodes"]}
+    return spec, f"{called}-{{}}.{subdomain}", container
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_kubernetes_starts_each_worker_once(name: str) -> None:
+    spec, called, container = job_of(name)
+    assert spec["completionMode"] == "Indexed"
     assert container["command"][0] == "shardkit"
     placements = []
     for index in range(spec["completions"]):
@@ -101,16 +122,62 @@ def test_kubernetes_starts_each_worker_once() -> None:
     assert [p["first"] for p in placements] == [0, 2]
     workers = placements[1]["workers"]
     # The names that an indexed job and a service without an address give to its pods.
-    hosts = [f"{name}-{i}.{pod['subdomain']}" for i in range(spec["parallelism"]) for _ in range(2)]
+    hosts = [called.format(i) for i in range(spec["parallelism"]) for _ in range(2)]
     assert [w.partition(":")[0] for w in workers] == hosts
-    ports = {int(w.partition(":")[2]) for w in workers}
-    assert ports == {p["containerPort"] for p in container["ports"]} == {p["port"] for p in service["spec"]["ports"]}
+    assert {int(w.partition(":")[2]) for w in workers} == {p["containerPort"] for p in container["ports"]}
 
 
-def test_kubernetes_gives_time_for_a_checkpoint_and_gives_up_where_we_do() -> None:
-    yaml = pytest.importorskip("yaml")
-    _, job = yaml.safe_load_all(KUBERNETES.read_text())
-    assert job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > GRACE_S
-    fail, ignore = job["spec"]["podFailurePolicy"]["rules"]
+def test_the_service_of_a_job_leads_to_its_pods() -> None:
+    found = documents("train.yaml")
+    service, (container,) = found["Service"], found["Job"]["spec"]["template"]["spec"]["containers"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"] == {"job-name": found["Job"]["metadata"]["name"]}
+    assert {p["containerPort"] for p in container["ports"]} == {p["port"] for p in service["spec"]["ports"]}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_kubernetes_gives_time_for_a_checkpoint_and_gives_up_where_we_do(name: str) -> None:
+    spec, _, container = job_of(name)
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] > GRACE_S
+    fail, ignore = spec["podFailurePolicy"]["rules"]
     assert (fail["action"], ignore["action"]) == ("FailJob", "Ignore")
+    assert fail["onExitCodes"]["containerName"] == container["name"]
     assert set(fail["onExitCodes"]["values"]) == FINAL_CODES
+
+
+def test_a_runtime_of_kubeflow_says_what_its_trainer_replaces() -> None:
+    found = documents("trainjob.yaml")
+    runtime, job = found["TrainingRuntime"], found["TrainJob"]
+    (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    assert replicated["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    assert replicated["template"]["spec"]["template"]["spec"]["containers"][0]["name"] == "node", "as Kubeflow wants it"
+    assert (
+        job["spec"]["runtimeRef"] | {"name": runtime["metadata"]["name"], "kind": runtime["kind"]}
+        == (job["spec"]["runtimeRef"])
+    )
+
+
+def lost_in(document: object, known: object, place: str = "") -> list[str]:
+    """Returns the parts of a document that a schema does not know."""
+    if isinstance(document, dict) and isinstance(known, dict):
+        return [lost for key, part in document.items() for lost in lost_in(part, known.get(key), f"{place}.{key}")]
+    if isinstance(document, list) and isinstance(known, list) and len(document) == len(known):
+        return [lost for i, part in enumerate(document) for lost in lost_in(part, known[i], f"{place}[{i}]")]
+    return [] if document == known else [place]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_published_schemas_know_every_field(name: str) -> None:
+    models = pytest.importorskip("kubeflow_trainer_api.models")
+    schemas = {
+        "Service": models.IoK8sApiCoreV1Service,
+        "Job": models.IoK8sApiBatchV1Job,
+        "JobSet": models.JobsetV1alpha2JobSet,
+        "TrainingRuntime": models.TrainerV1alpha1TrainingRuntime,
+        "TrainJob": models.TrainerV1alpha1TrainJob,
+    }
+    for kind, document in documents(name).items():
+        assert lost_in(document, schemas[kind].from_dict(document).to_dict()) == []
+        document["spec"]["comletions"] = 2
+        assert lost_in(document, schemas[kind].from_dict(document).to_dict()) == [".spec.comletions"]
