@@ -106,7 +106,7 @@ class _Tasks:
 
         cut_part, write_key = _task(_cut, num_returns=len(keys)), _task(_write)
         parts = [cut_part.remote(partial(call_step, self._plan_path, cut), keys, item) for item in items]
-        by_key = list(zip(*parts, strict=True)) if len(keys) > 1 else [parts]
+        by_key = list(zip(*parts, strict=True)) if len(keys) > 1 else [tuple(parts)]
         self._asked = [ref for refs in by_key for ref in refs]
         # The tasks below take no processor before there is something to do.
         ray.wait(self._asked, num_returns=len(self._asked), fetch_local=False)

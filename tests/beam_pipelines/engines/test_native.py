@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 
 import psutil
 import pytest
@@ -172,3 +174,15 @@ def test_workers_that_share_no_disk_give_the_bytes_of_the_local_engine(
         assert list(shards_of(f"{server.url}/out").values()) == shouted
         assert storage.list_files(work) == []
     assert list(temporary_folder.iterdir()) == []
+
+
+def test_one_unit_of_shards_holds_all_records_where_no_disk_is_shared(tmp_path, inputs, monkeypatch, engine):
+    with serve("moto", tmp_path) as server:
+        use(server, monkeypatch)
+        storage.put_file(inputs / "00.csv", f"{server.url}/in/00.csv")
+        place = [f"{server.url}/in", f"{server.url}/out"]
+        typed = ["convert", *place, *map(str, options(engine)), "--work-dir", f"{server.url}/work"]
+        result = subprocess.run([sys.executable, "-m", "shardkit", *typed], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        assert "10,000 rows in, 10,000 examples out" in result.stdout
+        assert len(shards_of(place[1])) == 1
