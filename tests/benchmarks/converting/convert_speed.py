@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,8 +87,9 @@ def measure(command: Sequence[str]) -> Usage:
     own, machine, started = os.times(), psutil.cpu_times(), time.monotonic()
     process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     peak = 0
+    seen: dict[int, float] = {}
     while process.poll() is None:
-        peak = max(peak, _tree_bytes(process))
+        peak = max(peak, _tree_bytes(process, seen))
         try:
             process.wait(1 / _SAMPLES_A_SECOND)
         except psutil.TimeoutExpired:
@@ -98,18 +100,20 @@ def measure(command: Sequence[str]) -> Usage:
             f"{' '.join(command)} ended with {process.returncode}: {process.stderr.read().decode()[-2000:]}"
         )
     after, machine_after = os.times(), psutil.cpu_times()
-    cpu = after.children_user + after.children_system - own.children_user - own.children_system
+    waited = after.children_user + after.children_system - own.children_user - own.children_system
+    # Processes that nobody waits for, as those of Ray, count as they were last seen.
+    cpu = max(waited, sum(seen.values()))
     idle = machine_after.idle + machine_after.iowait - machine.idle - machine.iowait
     return Usage(wall, cpu, max(0.0, psutil.cpu_count() * wall - idle - cpu), peak)
 
 
-def _tree_bytes(process: psutil.Process) -> int:
+def _tree_bytes(process: psutil.Process, seen: dict[int, float]) -> int:
     total = 0
-    try:
+    with suppress(psutil.Error):
         for member in (process, *process.children(recursive=True)):
+            times = member.cpu_times()
+            seen[member.pid] = times.user + times.system
             total += member.memory_full_info().pss
-    except psutil.Error:
-        pass
     return total
 
 
