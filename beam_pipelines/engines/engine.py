@@ -29,12 +29,10 @@ class Engine(abc.ABC):
     Attributes:
         spec: Its options.
         packages: Whose absence the extra of the engine mends.
-        own_number: How many pieces of work it does at the same time, in words, where --workers cannot say that.
     """
 
     spec: ClassVar[EngineSpec | None] = None
     packages: ClassVar[tuple[str, ...]] = ()
-    own_number: ClassVar[str | None] = None
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
@@ -45,14 +43,18 @@ class Engine(abc.ABC):
         Raises:
             UsageError: If the engine cannot.
         """
-        if num_workers is not None and self.own_number is not None:
+        if num_workers is not None and (why := self.why_no_workers()) is not None:
             raise UsageError(
-                f"--workers means nothing with --runner {self.options.runner}",
-                why=self.own_number,
+                f"--workers means nothing here to --runner {self.options.runner}",
+                why=why,
                 state="Nothing was read or written",
-                next_step="Leave it out, or take --runner local, which heeds it",
+                next_step="Leave it out; --runner local heeds it",
             )
         return request
+
+    def why_no_workers(self) -> str | None:
+        """Returns why --workers cannot say how many pieces of work are done at the same time, None if it can."""
+        return None
 
     def require(self) -> None:
         """Checks that the packages and programs are installed here that the engine needs.

@@ -66,11 +66,18 @@ class NativeEngine(Engine):
     """An engine with verbs of its own: it states its spec, and how a session begins and ends.
 
     Attributes:
+        cluster: The option that names a running cluster.
         lost: A pattern of its errors when workers died over the same part again and again.
     """
 
     spec: ClassVar[EngineSpec]
     lost: ClassVar[str]
+    cluster: ClassVar[str] = "address"
+
+    def why_no_workers(self) -> str | None:
+        """Returns that a cluster which the user named says it."""
+        named = dict(self.options.values).get(self.cluster)
+        return None if named is None else f"--engine-option {self.cluster}={named} says what does the work"
 
     @abc.abstractmethod
     def session(self, work: Work) -> AbstractContextManager[Session]:

@@ -73,7 +73,6 @@ def _needs_jar(options: EngineOptions, facts: Facts) -> UsageError | None:
 class OneProcess(BeamEngine):
     """Beam's own runner, which runs the pipeline in this process."""
 
-    own_number = "it does one piece of work after the other"
     spec = EngineSpec(
         runner="apache_beam.runners.portability.fn_api_runner.FnApiRunner",
         title="Beam's own runner for one process",
@@ -82,6 +81,10 @@ class OneProcess(BeamEngine):
         needs=needs_nothing,
         examples=("shardkit convert 'raw/*.csv' out/flights --runner beam",),
     )  # fmt: skip
+
+    def why_no_workers(self) -> str | None:
+        """Returns that others say it."""
+        return "it does one piece of work after the other"
 
 
 class Flink(BeamEngine):
@@ -121,7 +124,6 @@ class Flink(BeamEngine):
 class Portable(BeamEngine):
     """Any job service of Beam."""
 
-    own_number = "the job service, or the pool of workers, says what is done at the same time"
     spec = EngineSpec(
         runner="PortableRunner",
         title="any job service of Beam, with its own workers or a pool of external ones",
@@ -142,3 +144,7 @@ class Portable(BeamEngine):
             "--engine-option environment-config=127.0.0.1:50000",
         ),
     )  # fmt: skip
+
+    def why_no_workers(self) -> str | None:
+        """Returns that others say it."""
+        return "the job service, or the pool of workers, says what is done at the same time"

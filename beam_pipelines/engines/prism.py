@@ -55,7 +55,6 @@ def _needs(options: EngineOptions, facts: Facts) -> UsageError | None:
 class Prism(BeamEngine):
     """Beam's runner in Go."""
 
-    own_number = "Prism does up to 8 pieces of work at the same time, and no option of it says less"
     spec = EngineSpec(
         runner="PrismRunner",
         title="Prism, Beam's own runner for one machine, written in Go",
@@ -78,6 +77,10 @@ class Prism(BeamEngine):
             "shardkit convert 'raw/*.csv' out/flights --runner prism",
         ),
     )  # fmt: skip
+
+    def why_no_workers(self) -> str | None:
+        """Returns that others say it."""
+        return "Prism does up to 8 pieces of work at the same time, and no option of it says less"
 
     def check(self) -> tuple[str, ...]:
         """Checks the options, the program, and that the addresses that the options name answer."""

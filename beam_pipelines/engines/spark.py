@@ -38,6 +38,7 @@ class Spark(NativeEngine):
     """Apache Spark 3.5 or 4."""
 
     packages = PACKAGES
+    cluster = "master"
     lost = r"(Python worker exited unexpectedly|ExecutorLostFailure)[^\n]*"
     spec = EngineSpec(
         title="Apache Spark 3.5 or 4, by PySpark: on this machine, or a cluster",
@@ -68,6 +69,10 @@ class Spark(NativeEngine):
             "master=spark://10.0.0.5:7077 --engine-option conf.spark.executor.memory=2g",
         ),
     )  # fmt: skip
+
+    def why_no_workers(self) -> str | None:
+        """Returns that spark-submit says it, or a named cluster."""
+        return "spark-submit says what does the work" if SUBMITTED in os.environ else super().why_no_workers()
 
     def check_address(self, chosen: Sequence[Chosen]) -> None:
         """Checks that the master of a cluster answers."""

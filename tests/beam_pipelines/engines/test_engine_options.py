@@ -93,13 +93,27 @@ def test_flink_gets_suitable_settings():
     assert (far["flink_master"], far["environment_type"]) == ("10.0.0.5:8081", "EXTERNAL")
 
 
-@pytest.mark.parametrize("runner", ["beam", "portable", "prism"])
+NO_WORKERS = {"beam": "", "portable": "", "prism": "", "spark": "master", "ray": "address", "dask": "address"}
+
+
+@pytest.mark.parametrize("runner", NO_WORKERS)
 def test_workers_that_an_engine_does_not_heed_are_refused(runner):
-    engine = engine_for(EngineOptions(runner=runner))
     request = parse_request({}, ("a.csv",), "out")
+    values = ((NO_WORKERS[runner], "10.0.0.5:1"),) if NO_WORKERS[runner] else ()
+    engine = engine_for(EngineOptions(runner=runner, values=values))
     assert engine.prepare(request, None) == request
-    with pytest.raises(UsageError, match=f"--workers means nothing with --runner {runner}: "):
+    with pytest.raises(UsageError, match=f"--workers means nothing here to --runner {runner}: "):
         engine.prepare(request, 2)
+
+
+@pytest.mark.parametrize("runner", ["local", "spark", "ray", "dask", "flink"])
+def test_others_heed_them(runner, monkeypatch):
+    request = parse_request({}, ("a.csv",), "out")
+    assert engine_for(EngineOptions(runner=runner)).prepare(request, 2) == request
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    if runner == "spark":
+        with pytest.raises(UsageError, match="spark-submit says what does the work"):
+            engine_for(EngineOptions(runner=runner)).prepare(request, 2)
 
 
 @pytest.mark.parametrize(("runner", "factor"), [("beam", 6.9), ("portable", 12), ("prism", 24)])

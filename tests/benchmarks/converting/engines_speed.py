@@ -21,8 +21,9 @@ from pathlib import Path
 
 import pytest
 
-from beam_pipelines.engines.engine import class_of
+from beam_pipelines.engines.engine import engine_for
 from beam_pipelines.engines.readiness import readiness
+from beam_pipelines.engines.settings import EngineOptions
 from shardkit.conversion.engines import ENGINES
 from shardkit.dataset.open import open_dataset
 from shardkit.storage import files as storage
@@ -32,8 +33,8 @@ from tests.support.stores.servers import serve, use
 
 
 def _options(engine: str) -> tuple[str, ...]:
-    workers = () if class_of(engine).own_number else ("--workers", "2")
-    return ("--runner", engine, *workers)
+    heeds_it = engine_for(EngineOptions(runner=engine)).why_no_workers() is None
+    return ("--runner", engine, *(("--workers", "2") if heeds_it else ()))
 
 
 def _engines(wanted: list[str]) -> list[str]:
