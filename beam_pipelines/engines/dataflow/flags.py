@@ -11,7 +11,7 @@ from shardkit._version import __version__
 from shardkit.errors import UsageError
 
 # Why each flag is refused, and the next step.
-_REFUSED = {
+REFUSED = {
     "dry_run": ("Beam would build the job and hand nothing over", "Give --dry-run before the --"),
     "job_name": ("shardkit looks for the job by its name", "Give --engine-option job-name=NAME"),
     "label": ("labels are checked before anything is read", "Give --engine-option labels=KEY=VALUE,KEY=VALUE"),
@@ -50,8 +50,8 @@ def refused_flag(flags: Sequence[str]) -> UsageError | None:
     for flag, following in zip_longest(flags, flags[1:], fillvalue=""):
         name = flag_name(flag)
         typed, equals, value = flag.partition("=")
-        if flag.startswith("--") and name in _REFUSED:
-            why, next_step = _REFUSED[name]
+        if flag.startswith("--") and name in REFUSED:
+            why, next_step = REFUSED[name]
             return UsageError(
                 f"{typed} cannot be given to Beam",
                 why=why,

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import GoogleCloudOptions
-from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult, DataflowRunner
 from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
 from google.cloud import dataflow
 
@@ -73,21 +73,34 @@ def submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
     Raises:
         UsageError, ConflictError, StorageError: If it is not taken.
     """
+    runner, result = _run(options := parsed_options(flags), plan_path)
+    place = options.view_as(GoogleCloudOptions)
+    return DataflowJob(runner.dataflow_client, str(result.job_id()), str(place.project), str(place.region))
+
+
+def write_job(flags: Sequence[str], plan_path: str) -> None:
+    """Writes a job where the flag `--template_location` says, and hands nothing over.
+
+    Raises:
+        UsageError, StorageError: If it cannot be made.
+    """
+    with quiet_beam():
+        _run(parsed_options(flags), plan_path)
+
+
+def _run(options: PipelineOptions, plan_path: str) -> tuple[DataflowRunner, DataflowPipelineResult]:
     runner = DataflowRunner()
-    options = parsed_options(flags)
     try:
         pipeline = beam.Pipeline(runner=runner, options=options)
         convert_pipeline(pipeline, plan_path)
     except ValueError as error:
         raise refused_by_beam(" ".join(str(error).split())) from error
     try:
-        result = pipeline.run()
+        return runner, pipeline.run()
     except ShardkitError:
         raise
     except Exception as error:
         raise _explain_refusal(error) from error
-    place = options.view_as(GoogleCloudOptions)
-    return DataflowJob(runner.dataflow_client, str(result.job_id()), str(place.project), str(place.region))
 
 
 def _check_credentials(flags: Sequence[str]) -> None:
