@@ -42,7 +42,7 @@ def check_reachable(flags: Sequence[str], starts_workers_here: Callable[[Mapping
     for what, address in _addresses(portable, kind, is_here=is_here).items():
         _check_service(what, address)
     if kind == "PROCESS":
-        _check_process(portable)
+        _check_process(portable, is_here=is_here)
     if kind == "DOCKER" and is_here:
         _check_docker()
 
@@ -75,7 +75,7 @@ def _check_service(what: str, address: str) -> None:
             raise no_answer(what, address, "it does not speak gRPC") from error
 
 
-def _check_process(parsed: PortableOptions) -> None:
+def _check_process(parsed: PortableOptions, *, is_here: bool) -> None:
     if parsed.job_endpoint == "embed":
         raise UsageError(
             "the job service in this process starts no workers as processes",
@@ -90,6 +90,13 @@ def _check_process(parsed: PortableOptions) -> None:
             "no option says which program workers run",
             state=UNTOUCHED,
             next_step="""Add --engine-option 'environment-config={"command": "/opt/apache/beam/boot"}'""",
+        )
+    if is_here and shutil.which(command) is None:
+        raise UsageError(
+            f"{command} is no program that workers could run",
+            why="it is not there, or may not be run",
+            state=UNTOUCHED,
+            next_step="Correct the command in --engine-option environment-config",
         )
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from beam_pipelines.engines.engine import Engine, class_of, engine_for
 from beam_pipelines.engines.settings import EngineOptions
+from beam_pipelines.engines.watch import _explained
 from shardkit.cli.convert import command
 from shardkit.conversion.engines import ENGINES
 
@@ -32,3 +33,23 @@ def test_only_the_local_engine_runs_little_on_one_thread():
     assert {e.default_workers(many) for e in engines.values()} == {cores}
     assert engines.pop("local").default_workers(few) == 1
     assert {e.default_workers(few) for e in engines.values()} == {cores}
+
+
+GRPC = """<_MultiThreadedRendezvous of RPC that terminated with:
+\tstatus = StatusCode.UNAVAILABLE
+\tdetails = "Socket closed"
+\tdebug_error_string = "UNKNOWN:Error received from peer"
+>"""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (GRPC, "the connection to it ended: Socket closed"),
+        ("Traceback\nbuiltins.ValueError: no such thing\n", "ValueError: no such thing"),
+        ("one\ntwo", "RuntimeError: two"),
+        ("", "RuntimeError: "),
+    ],
+)
+def test_what_an_engine_raises_has_a_reason(text, why):
+    assert _explained(RuntimeError(text), "prism", "beam").why == why

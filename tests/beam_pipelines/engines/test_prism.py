@@ -31,6 +31,7 @@ from shardkit.errors import StorageError, UsageError
 from shardkit.storage import files as storage
 from tests.support.engines.conversions import convert, shards_of, start, wait_for
 from tests.support.engines.native import processes_below
+from tests.support.paths import ROOT
 from tests.support.stores.servers import serve as serve_store
 from tests.support.stores.servers import use
 
@@ -156,6 +157,15 @@ def test_a_pool_of_workers_that_is_not_there_is_reported_before_anything_is_read
         error = refusal(tmp_path, *(word for text in pool for word in ("--engine-option", text)))
     assert isinstance(error, StorageError)
     assert str(error).startswith(f"there is no worker pool in {address}: Connection refused")
+
+
+@pytest.mark.parametrize("program", ["/no/such/program", str(ROOT / "README.md")])
+def test_a_program_of_workers_that_is_none_is_refused(tmp_path, home, monkeypatch, program):
+    monkeypatch.setenv(PRISM, str(fake(tmp_path / "prism")))
+    process = ("environment-type=PROCESS", f'environment-config={{"command": "{program}"}}')
+    error = refusal(tmp_path, *(word for text in process for word in ("--engine-option", text)))
+    assert isinstance(error, UsageError)
+    assert str(error).startswith(f"{program} is no program that workers could run")
 
 
 def test_a_program_that_ends_is_not_waited_for(tmp_path):
