@@ -17,7 +17,7 @@ from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, 
 from shardkit.sources.columns.folder_columns import FolderColumns, with_folder_columns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS
 from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head
-from shardkit.sources.json.bad_lines import parse_line, readers
+from shardkit.sources.json.bad_lines import parse_line, readers, wider_lines
 from shardkit.sources.json.decoder import try_decode
 from shardkit.sources.json.object_bounds import Elements, FrameError, State, iter_elements, state_behind_element
 from shardkit.sources.json.type_sample import Inferred, Rows, infer_features
@@ -124,7 +124,7 @@ def _infer(files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
         files,
         lambda file: [_head_rows(file, options)],
         options,
-        all_rows=_all_rows(files, options) if options.types_of_all_rows else (),
+        wider_rows=functools.partial(_wider_rows, files, options) if options.types_of_all_rows else None,
     )
 
 
@@ -190,14 +190,15 @@ def _read_elements(
         ) from error
 
 
-def _all_rows(files: tuple[RawFile, ...], options: SourceOptions) -> Iterator[Rows]:
+def _wider_rows(files: tuple[RawFile, ...], options: SourceOptions, features: Features) -> Iterator[Rows]:
+    decoder, line_filter = readers(features, {}, options)
     for file in files:
         num_rows = 0
         for elements in _read_elements(file, options, HEAD_BYTES):
-            texts = elements.as_lines().split(b"\n")[: len(elements.starts)]
-            parsed = ((n, parse_line(text, 0)) for n, text in enumerate(texts, start=num_rows + 1))
-            yield [(place(file, row=number), row) for number, (row, problem) in parsed if problem is None]
-            num_rows += len(texts)
+            found = wider_lines(decoder, line_filter, elements.as_lines())
+            parsed = ((num_rows + number, parse_line(text, 0)) for number, text in found if text.strip())
+            yield [(place(file, row=number + 1), row) for number, (row, problem) in parsed if problem is None]
+            num_rows += len(elements.starts)
 
 
 def _head_rows(file: RawFile, options: SourceOptions) -> Rows:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from shardkit.messages import shown
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.dropped_columns import is_dropped
-from shardkit.sources.json.decoder import LINE_ERRORS, RowDecoder, whole_lines
+from shardkit.sources.json.decoder import LINE_ERRORS, RowDecoder, try_decode, whole_lines
 from shardkit.sources.json.keys import repeated_key
 from shardkit.sources.json.not_finite import spelled_out
 from shardkit.sources.json.type_inference import MAX_DEPTH, flatten, is_too_deep, parents
@@ -164,6 +164,21 @@ def readers(features: Features, modes: Mapping[str, Mode], options: SourceOption
     dropped = options.drop_columns
     decoder = RowDecoder(features, modes, allows_duplicate_keys=allows, dropped=dropped)
     return decoder, JsonLineFilter(features, modes, allows_duplicate_keys=allows, dropped=dropped)
+
+
+def wider_lines(decoder: RowDecoder, line_filter: JsonLineFilter, data: bytes) -> Iterable[tuple[int, bytes]]:
+    """Returns the lines of a block that may hold what the features do not, each with its 0-based number in it.
+
+    Where a value would be rounded, these are all lines.
+    """
+    parsed = try_decode(decoder, data)
+    if parsed is not None and not parsed[1]:
+        return ()
+    if parsed is None:
+        found = line_filter.split_lines(data, 0, only_first=False)
+        if not found.num_rounded:
+            return ((bad.num_lines, data[bad.start : bad.stop]) for bad in found.bad)
+    return enumerate(data.split(b"\n"))
 
 
 def parse_line(text: bytes, offset: int) -> tuple[Any, Problem | None]:

@@ -15,7 +15,7 @@ from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, 
 from shardkit.sources.columns.folder_columns import FolderColumns, with_folder_columns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly, read_head
-from shardkit.sources.json.bad_lines import parse_line, readers
+from shardkit.sources.json.bad_lines import parse_line, readers, wider_lines
 from shardkit.sources.json.decoder import try_decode
 from shardkit.sources.json.table_signs import check_not_arrays
 from shardkit.sources.json.type_sample import Inferred, Rows, infer_features
@@ -127,7 +127,7 @@ def _infer(files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
         files,
         lambda f: _sample(f, options),
         options,
-        all_rows=_all_rows(files, options) if options.types_of_all_rows else (),
+        wider_rows=functools.partial(_wider_rows, files, options) if options.types_of_all_rows else None,
         nothing=_NO_OBJECT if options.tolerates_bad_rows else _ONLY_BLANK,
     )
 
@@ -166,15 +166,17 @@ def _sample(file: RawFile, options: SourceOptions) -> Iterator[Rows]:
     yield from _window_rows(file)
 
 
-def _all_rows(files: tuple[RawFile, ...], options: SourceOptions) -> Iterator[Rows]:
+def _wider_rows(files: tuple[RawFile, ...], options: SourceOptions, features: Features) -> Iterator[Rows]:
+    decoder, line_filter = readers(features, {}, options)
     for file in files:
         head = read_head(file, _BEGINNING_BYTES)
         start, line = len(BOM) if head.startswith(BOM) else 0, 1
         for block in read_blocks(file, _RULE, options, start=start, stop=0, block_bytes=HEAD_BYTES):
-            texts = bytes(block.data).split(b"\n")
-            parsed = ((n, parse_line(text, 0)) for n, text in enumerate(texts, start=line) if text.strip())
+            data = bytes(block.data)
+            found = wider_lines(decoder, line_filter, data)
+            parsed = ((line + number, parse_line(text, 0)) for number, text in found if text.strip())
             yield [(place(file, line=number), row) for number, (row, problem) in parsed if problem is None]
-            line += len(texts) - 1
+            line += data.count(b"\n")
 
 
 def _head_rows(file: RawFile, options: SourceOptions) -> Rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -29,6 +30,9 @@ _FEW = 10
 _LISTED_KEYS = 3
 
 
+WiderRows = Callable[[Features], Iterable[Rows]]
+
+
 class Inferred(NamedTuple):
     """Features, and notes for the user on columns that hold values of several types."""
 
@@ -41,7 +45,7 @@ def infer_features(
     sample: Callable[[RawFile], Iterable[Rows]],
     options: SourceOptions,
     *,
-    all_rows: Iterable[Rows] = (),
+    wider_rows: WiderRows | None = None,
     nothing: str = "there is no object in the input files",
 ) -> Inferred:
     """Returns the features that the objects of some files have, and notes on them.
@@ -54,8 +58,8 @@ def infer_features(
         files: All input files; some are looked at.
         sample: Gives the objects of one file, some at a time.
         options: Say which keys are left out, and whether bad rows are tolerated.
-        all_rows: The objects of all files, if their types count too; those of another kind than the sample are left
-            out.
+        wider_rows: Gives those objects of all files that features do not hold, if their types count too; those of
+            another kind than the sample are left out.
         nothing: What to say if no object is found.
 
     Raises:
@@ -71,7 +75,12 @@ def infer_features(
     seen = {name for row in rows for name in without_keys(row, dropped)}
     if not any(file.records for file in files):
         _check_no_rows_within(parts, files[0] if len(files) == 1 else None)
-    found = _reconcile(parts, _without(all_rows, dropped), options.tolerates_bad_rows)
+
+    def wider(features: Features) -> Iterator[Rows]:
+        assert wider_rows is not None
+        return _without(wider_rows(features), dropped)
+
+    found = _reconcile(parts, None if wider_rows is None else wider, options.tolerates_bad_rows)
     names = [*(f.name for f in found.features), *seen, *folder_names(files)]
     check_dropped(dropped, names, "the rows that were looked at")
     inner = next((n for n in dropped for f in found.features if n.startswith(f"{f.name}/")), None)
@@ -143,43 +152,48 @@ def _check_no_rows_within(parts: list[list[Rows]], file: RawFile | None) -> None
             )
 
 
-def _reconcile(parts: list[list[Rows]], all_rows: Iterable[Rows], tolerates_bad_rows: bool) -> Inferred:
+def _reconcile(parts: list[list[Rows]], wider_rows: WiderRows | None, tolerates_bad_rows: bool) -> Inferred:
     if not tolerates_bad_rows:
-        return _observe(chain.from_iterable(parts), all_rows, takes_mixed=True)
+        return _observe(chain.from_iterable(parts), wider_rows, takes_mixed=True)
     try:
-        return _observe(chain.from_iterable(parts), all_rows)
+        return _observe(chain.from_iterable(parts), wider_rows)
     except (MixedColumn, UsageError):
         rows = [row for found in parts for some in found for row in some]
         usual = _usual(rows)
         # A row of unusual types becomes a bad row; a key that names no column is an error for the user.
         is_most = 2 * len(usual) > len(rows)
         num_other = sum(map(_is_unsupported, rows)) if is_most else len(rows) - len(usual)
-        if num_other * _FEW > len(rows):
-            found = _observe(chain.from_iterable(parts), all_rows, takes_mixed=True)
-            return found._replace(notes=tuple(note.removesuffix(f"; {TOLERATE}") for note in found.notes))
-        return _observe([usual], all_rows)
+        if num_other * _FEW <= len(rows):
+            # A row alone may hold values of several kinds.
+            with suppress(MixedColumn):
+                return _observe([usual], wider_rows)
+        found = _observe(chain.from_iterable(parts), wider_rows, takes_mixed=True)
+        return found._replace(notes=tuple(note.removesuffix(f"; {TOLERATE}") for note in found.notes))
 
 
-def _observe(parts: Iterable[Rows], all_rows: Iterable[Rows], *, takes_mixed: bool = False) -> Inferred:
+def _observe(parts: Iterable[Rows], wider_rows: WiderRows | None, *, takes_mixed: bool = False) -> Inferred:
     observer = ShapeObserver()
     for rows in parts:
         observer.add(rows)
     features = observer.features(takes_mixed=takes_mixed)
     notes = tuple(observer.notes)
     kinds = {f.name: _kind_of(f) for f in features}
-    is_any = False
-    for rows in all_rows:
-        is_any = True
-        observer.add([row for row in rows if _is_of({} if takes_mixed else kinds, row[1])])
-    if not is_any:
+    if wider_rows is None:
         return Inferred(features, (*notes, *_file_notes(observer, features)))
-    observer.notes.clear()
-    try:
-        wider = observer.features(takes_mixed=takes_mixed)
-    except MixedColumn:
-        # Integers beyond int64 make text of a column, and later rows hold other text.
+    wider: Features = features
+    before: Features = ()
+    # Wider types may round what narrower ones held: an integer in a column of floats.
+    while wider != before:
+        before = wider
+        for rows in wider_rows(before):
+            observer.add([row for row in rows if _is_of({} if takes_mixed else kinds, row[1])])
         observer.notes.clear()
-        wider = observer.features(takes_mixed=True)
+        try:
+            wider = observer.features(takes_mixed=takes_mixed)
+        except MixedColumn:
+            # Integers beyond int64 make text of a column, and later rows hold other text.
+            observer.notes.clear()
+            wider = observer.features(takes_mixed=True)
     return Inferred(wider, (*observer.notes, *_wider_notes(observer, features, wider)))
 
 
