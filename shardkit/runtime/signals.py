@@ -27,21 +27,12 @@ def leave_to_pipe(number: int, frame: FrameType | None) -> None:
 
 
 _interrupt = KeyboardInterrupt()
-_announce: Callable[[], None] | None = None
-
-
-def announce_interrupts(announce: Callable[[], None]) -> None:
-    """From now on, calls a function when a handler is about to raise."""
-    global _announce
-    _announce = announce
 
 
 def note_interrupt(error: KeyboardInterrupt) -> None:
     """Keeps what a handler is about to raise, for libraries that swallow what their callbacks raise."""
     global _interrupt
     _interrupt = error
-    if _announce is not None:
-        _announce()
 
 
 def noted_interrupt() -> KeyboardInterrupt:

@@ -27,7 +27,6 @@ from shardkit.cli.shell.supervised import (
     EXIT_LOST_WORKER,
     Message,
     announce_end,
-    announce_raise,
     connect_to_supervisor,
 )
 from shardkit.conversion.rows.attempts import COMMITTING_FILE, Place, is_suspect, list_attempts, suspect
@@ -35,7 +34,7 @@ from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, Stora
 from shardkit.runtime.bounded import LATE_SIGNAL, BoundedStep, deadline_error
 from shardkit.runtime.early_signals import WORDS, stop_at_once_on_signals
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY, describe_memory, is_cramped, larger_memory_step
-from shardkit.runtime.signals import announce_interrupts, heeded, signal_name
+from shardkit.runtime.signals import heeded, signal_name
 
 # Those that compiled code ends with.
 _CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
@@ -44,10 +43,9 @@ _STARTS_BEFORE_ALL_ARE_SUSPECT = 3
 # A worker may be killed between two parts, or before the first: one death without a trace shows nothing.
 _MAX_ENDS_WITHOUT_TRACE = 2
 _POLL_SECONDS = 0.5
-# A user's function may hold Python's global lock, and so keep the process from answering.
-_ANSWER_SECONDS = 0.6
-# After an exception was raised in it; a user's function may swallow that, and libraries take some time to cancel.
-_UNWIND_SECONDS = 2.0
+# A user's function may hold Python's global lock, or swallow what a signal raises: it is ended within a second. Calls
+# of libraries take up to 0.5 s to cancel (`interruptible`).
+_ANSWER_SECONDS = 0.8
 # A process that isolates a part watches it, too, and acts first.
 _GRACE_SECONDS = 3.0
 
@@ -176,8 +174,6 @@ class _Child:
     def _heed(self, message: Message) -> None:
         self._has_announced_end |= message.is_end
         self._answers_signals |= message.answers_signals or message.is_end
-        if message.is_raising:
-            self._allow(_UNWIND_SECONDS)
         if message.folder is not None:
             self.folder = Path(os.fsdecode(message.folder))
         if message.open_files is not None:
@@ -210,13 +206,10 @@ class _Child:
         self.asked_to_stop = True
         if self._asked is None:
             self._asked = number
-            self._allow(_ANSWER_SECONDS)
+            self._answer_by = time.monotonic() + _ANSWER_SECONDS
         if number == signal.SIGINT and _has_terminal():
             return  # The process below got it from the terminal.
         self._signal(number)
-
-    def _allow(self, seconds: float) -> None:
-        self._answer_by = max(self._answer_by, time.monotonic() + seconds)
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -231,7 +224,6 @@ def _live_below(channel: int, run: Callable[[], int], number: int, blocked: Set[
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         from shardkit.runtime.process_limits import die_with_parent, let_replace
 
-        announce_interrupts(announce_raise)
         die_with_parent(parent)
         let_replace()
         try:

@@ -40,7 +40,6 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         folder: The folder where it works.
         step: A step of the planning that began or ended.
         open_files: Those that the planning has open, for a message.
-        is_raising: Whether the handler of a signal is about to raise, which a user's function may swallow.
         answers_signals: Whether it was seen to answer a signal, or will do so in its own time.
         is_end: Whether it ends because it wants to, with the exit code of the command.
     """
@@ -48,7 +47,6 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     folder: bytes | None = None
     step: BoundedStep | None = None
     open_files: tuple[str, ...] | None = None
-    is_raising: bool = False
     answers_signals: bool = False
     is_end: bool = False
 
@@ -67,11 +65,6 @@ def announce_step(step: BoundedStep) -> None:
 def announce_open_files(names: tuple[str, ...]) -> None:
     """Tells the process above which files the planning has open."""
     _tell(Message(open_files=tuple(name[:_MAX_LETTERS] for name in names)))
-
-
-def announce_raise() -> None:
-    """Tells the process above that a signal is about to raise an exception here."""
-    _tell(Message(is_raising=True))
 
 
 def announce_answer() -> None:
