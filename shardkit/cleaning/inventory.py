@@ -41,7 +41,7 @@ def find_broken(root: str) -> list[BrokenVersion]:
 
     Raises:
         UsageError: If there is no dataset, or a newer shardkit wrote a version.
-        UnsafeError: If `manifests` is a link.
+        UnsafeError: If `manifests` is a link, or a manifest a folder.
         StorageError: If the store kept failing.
     """
     refuse_link(root, MANIFESTS_DIR)
@@ -52,6 +52,7 @@ def find_broken(root: str) -> list[BrokenVersion]:
         except (DamageError, UsageError) as error:
             if (found := as_broken(number, error, is_there=not _is_dropped(root, number))) is not None:
                 broken.append(found)
+                _refuse_folder(root, manifest_path(number))
     return broken
 
 
@@ -122,6 +123,18 @@ def find_versions(root: str) -> list[int]:
     return versions
 
 
+def _refuse_folder(root: str, path: str) -> None:
+    place = storage.join(root, path)
+    if storage.is_local(root) and storage.local_path(place).is_dir():
+        raise UnsafeError(
+            "a folder lies in place of a manifest",
+            where=place,
+            why="shardkit makes none there, so what it holds is not its own",
+            state="Nothing was removed",
+            next_step="Move it away",
+        )
+
+
 def _is_dropped(root: str, number: int) -> bool:
     """Whether the manifest of a version that was there is gone."""
     return number not in list_versions(root, number)
@@ -142,7 +155,8 @@ def load_version(root: str, number: int, file: Found | None) -> Version | None:
         step = error.next_step or "Move its manifest away if the version is given up"
         if isinstance(error, DamageError):
             step = f"Make that version whole again, or give it up: {give_up_command(root)}"
-        raise _unsafe(root, manifest_path(number), error.what, step) from error
+        why = error.what if error.why is None else f"{error.what}: {error.why}"
+        raise _unsafe(root, manifest_path(number), why, step) from error
     return Version(
         version=number,
         names=names,

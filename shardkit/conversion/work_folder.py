@@ -17,7 +17,7 @@ from shardkit.conversion.exchange import exchange_url, fetch_folder, remove_exch
 from shardkit.conversion.extract.extract import is_whole
 from shardkit.conversion.extracted import Extracted
 from shardkit.conversion.inputs.database_rows import forget_server_rows
-from shardkit.conversion.plan import Plan, input_versions
+from shardkit.conversion.plan import WORK_DIR, Plan, input_versions
 from shardkit.conversion.rows.attempts import COMMITTING_FILE
 from shardkit.conversion.shards.layout import LAYOUT_FILE
 from shardkit.conversion.shards.write import forget_written
@@ -87,6 +87,10 @@ def _locked(plan: Plan) -> int:
 
 def _refuse_links(plan: Plan) -> None:
     folder = plan.work_path()
+    # A shard replaces a damaged one of its name, and what a killed writer left goes. Behind a link, both may be of
+    # another dataset. A --work-dir may be a link.
+    for path in (MANIFESTS_DIR, plan.data_path, storage.join(WORK_DIR, folder.name)):
+        refuse_link(plan.destination, path)
     refuse_link(str(folder.parent), folder.name)
     with storage.translate_os_errors(folder):
         names = storage.list_names(plan.work_dir)
@@ -99,7 +103,7 @@ def version_cut_off(plan: Plan) -> int | None:
 
     Raises:
         ConflictError: If another process works on the same conversion.
-        UnsafeError: If the work folder is a link or holds one, as what lies there is removed in the end.
+        UnsafeError: If a folder that the conversion writes to is a link, or the work folder holds one.
     """
     _refuse_links(plan)
     if find_commit(plan) is None:

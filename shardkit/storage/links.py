@@ -1,4 +1,4 @@
-"""The rule of all that deletes in a folder of a dataset or of conversions: what lies behind a link stays."""
+"""The rule of all that deletes or replaces in a folder of a dataset or of conversions: what lies behind a link stays."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def refuse_link(root: str, path: str) -> None:
     for part in accumulate(path.split("/"), join):
         if local_path(join(root, part)).is_symlink():
             raise UnsafeError(
-                f"{part} is a link, and nothing behind a link is removed",
+                f"{part} is a link, and nothing behind a link is removed or replaced",
                 where=redact(join(root, part)),
-                state="Nothing was removed",
-                next_step="Move the files here in place of the link, or remove by hand what is not needed",
+                state="Nothing was changed",
+                next_step="Move the files here in place of the link; only the folder above it may be one",
             )

@@ -103,6 +103,21 @@ def test_no_version_behind_a_link_is_dropped(capsys, place, tmp_path):
     assert "manifests is a link" in err
 
 
+@pytest.mark.parametrize("option", [(), ("--delete",)])
+def test_a_folder_in_place_of_a_manifest_is_left_alone(capsys, place, option):
+    (place.root / "manifests/00000003.json").mkdir()
+    place.write("manifests/00000003.json/of-a-user")
+    before = place.left()
+    code, _, err = run(capsys, "clean", place.root, "--drop-broken-version", *option)
+    assert (code, place.left()) == (7, before)
+    assert "a folder lies in place of a manifest in" in err
+    assert "Move it away" in err
+    code, _, err = run(capsys, "clean", place.root, *option)
+    assert (code, place.left()) == (7, before)
+    assert "the manifest cannot be read: it is a folder, not a file" in err
+    assert run(capsys, "verify", place.root)[0] == 1
+
+
 @pytest.mark.parametrize("command", ["inspect", "verify"])
 def test_what_reads_a_broken_version_names_the_way_back(capsys, place, command):
     lose_table(place)
