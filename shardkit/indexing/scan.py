@@ -26,7 +26,7 @@ from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.files.expansion_limit import ExpansionGuard
 from shardkit.sources.files.read_ahead import read_ahead
 from shardkit.sources.files.streams import GuardedStream, guard_unchanged, open_raw
-from shardkit.sources.tfrecord.blocks import Form, Frames, RecordBlock, byte_place, max_length, read_blocks
+from shardkit.sources.tfrecord.blocks import CutOffError, Form, Frames, RecordBlock, byte_place, max_length, read_blocks
 from shardkit.sources.tfrecord.feature_shapes import FileShape, features_of, observe
 from shardkit.sources.tfrecord.rows import BlockDecoder
 from shardkit.statistics.collector import StatisticsCollector
@@ -277,4 +277,5 @@ def _bad_record(
 def _next_step(error: DamagedFileError) -> str:
     if error.what == "the file holds no TFRecords":
         return "Name only TFRecord files"
-    return f"Get the file again, or leave it out; for other damage: {_CONVERT} --on-bad-record quarantine"
+    other = "its whole records" if isinstance(error, CutOffError) else "other damage"
+    return f"Get the file again, or leave it out; for {other}: {_CONVERT} --on-bad-record quarantine"

@@ -1,4 +1,4 @@
-"""The rule of all that deletes or replaces in a folder of a dataset or of conversions: what lies behind a link stays."""
+"""The rule of all that deletes or replaces in a folder of ours: what lies behind a link stays as it is."""
 
 from __future__ import annotations
 

@@ -58,7 +58,12 @@ def test_a_damaged_length_is_named_and_not_taken_for_another_format(tmp_path, po
 def test_a_gzip_file_that_is_cut_off_damaged_or_followed_by_something_is_named(tmp_path):
     path = write_gzip(tmp_path / "a.tfrecord.gz", rows(2_000))
     whole = path.read_bytes()
-    for data in (whole[:-1], whole[:-9], whole[: len(whole) // 2], whole + b"more", whole[:-6] + b"\0" + whole[-5:]):
+    for data in (whole[:-1], whole[:-9], whole[: len(whole) // 2]):
+        path.write_bytes(data)
+        message = refused(tmp_path, kind=BadInputError)
+        assert "the gzip file is cut off in a.tfrecord.gz, uncompressed byte" in message
+        assert "for its whole records: shardkit convert" in message
+    for data in (whole + b"more", whole[:-6] + b"\0" + whole[-5:]):
         path.write_bytes(data)
         assert "the gzip file is cut off or damaged in a.tfrecord.gz" in refused(tmp_path, kind=BadInputError)
 

@@ -35,7 +35,6 @@ _ZLIB_WINDOW = 15
 _MAX_RECORD_BYTES = 2**31 - 1  # Arrow counts with 32 bits.
 _LARGEST = 2**63 - 1
 _MAX_CANDIDATES = 20_000
-_STREAM_ERRORS = (EOFError, zlib.error)
 _DAMAGED = cast(type[Exception], igzip_lib.IsalError)
 
 
@@ -149,6 +148,7 @@ def read_blocks(frames: Frames, options: SourceOptions, *, block_bytes: int) -> 
     while True:
         data = carry + frames.take(max(0, block_bytes - len(carry)) or block_bytes)
         if not data:
+            frames.check_end(offset)
             return
         starts, lengths, states, end = scan(data)
         if end == 0:
@@ -215,7 +215,7 @@ def find_records(data: bytes) -> RecordBlock | None:
     return None
 
 
-class Frames:
+class Frames(ByteStream):
     """Takes bytes from a stream, no further than the records go.
 
     Args:
@@ -229,25 +229,40 @@ class Frames:
         self._stream = stream
         self._file = file
         self._is_compressed = form != "plain"
+        self._kind = file.compression or "zlib"
         self.start = self._position = start
         self._stop = stop
+        self._is_cut_off = False
 
     def take(self, num_bytes: int) -> bytes:
-        """Returns the next bytes, fewer where the records end."""
+        """Returns the next bytes, fewer where the records end or compressed content is cut off."""
         if self._stop:
             num_bytes = min(num_bytes, self._stop - self._position)
-        if num_bytes <= 0:
-            return b""
+        return read_exactly(self, num_bytes) if num_bytes > 0 else b""
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """Returns up to `num_bytes` bytes, none where the stream ends or compressed content is cut off."""
         try:
-            data = read_exactly(self._stream, num_bytes)
-        except _STREAM_ERRORS as error:
-            raise self._damaged(error) from error
+            data = self._stream.read(num_bytes)
+        except (EOFError, zlib.error, DamagedFileError) as error:
+            # A stream that knows its file has made another error of what it met.
+            if isinstance(error.__cause__ or error, EOFError):
+                data, self._is_cut_off = b"", True
+            elif isinstance(error, DamagedFileError):
+                raise
+            else:
+                raise self._damaged(error) from error
         except OSError as error:
             if getattr(error, "errno", None) or not self._is_compressed:
                 raise
             raise self._damaged(error) from error
         self._position += len(data)
         return data
+
+    def check_end(self, offset: int) -> None:
+        """Raises CutOffError if the frames end at `offset` because compressed content is cut off there."""
+        if self._is_cut_off:
+            raise self.cut_off(offset, None, b"")
 
     def skip(self, data: bytes, needed: int, offset: int) -> bytes:
         """Passes over a frame that begins with `data`, and returns the bytes of `data` behind it."""
@@ -283,7 +298,8 @@ class Frames:
         num_bytes = len(data) if num_bytes is None else num_bytes
         frame_bytes = None if length is None else f"{HEADER_BYTES + length + FOOTER_BYTES:,}"
         why = f"only {num_bytes:,} bytes are left" + (f", it has {frame_bytes}" if frame_bytes else "")
-        error = CutOffError("a record is cut off", where=self._at(offset), why=why)
+        what = f"the {self._kind} file is cut off" if self._is_cut_off else "a record is cut off"
+        error = CutOffError(what, where=self._at(offset), why=why if num_bytes else "it ends behind a whole record")
         error.offset, error.data = offset, data
         return error
 
@@ -291,10 +307,9 @@ class Frames:
         return byte_place(self._file, offset, is_compressed=self._is_compressed)
 
     def _damaged(self, error: Exception) -> BadInputError:
-        kind = self._file.compression or "zlib"
         text = str(error)
         return DamagedFileError(
-            f"the {kind} file is cut off or damaged",
+            f"the {self._kind} file is cut off or damaged",
             where=self._at(self._position),
             why=text[:1].lower() + text[1:],
         )
@@ -302,7 +317,12 @@ class Frames:
 
 def byte_place(file: RawFile, offset: int, *, is_compressed: bool, row: int | None = None) -> str:
     """Returns where a frame is, such as `a.tfrecord, row 3, byte 412`."""
-    return f"{place(file, row=row)}, {'uncompressed ' if is_compressed else ''}byte {offset:,}"
+    return f"{place(file, row=row)}, {byte_words(offset, is_compressed=is_compressed)}"
+
+
+def byte_words(offset: int, *, is_compressed: bool) -> str:
+    """Returns such as `byte 412`."""
+    return f"{'uncompressed ' if is_compressed else ''}byte {offset:,}"
 
 
 def _too_large(data: bytes, offset: int, length: int) -> RecordBlock:

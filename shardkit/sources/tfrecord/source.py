@@ -36,6 +36,7 @@ from shardkit.sources.tfrecord.blocks import (
     Frames,
     RecordBlock,
     byte_place,
+    byte_words,
     count_records,
     find_cuts,
     find_records,
@@ -144,7 +145,7 @@ class TfrecordSource(SourceSettings):
 
         Raises:
             DamagedFileError: If a length is damaged, so that what follows is lost, or the last record is cut off. Where
-                bad rows are tolerated, the latter is one in a plain file.
+                bad rows are tolerated, the latter is one.
         """
         file = files[split.file_start]
         with guard_unchanged(file):
@@ -169,7 +170,7 @@ class TfrecordSource(SourceSettings):
                             )
                         first_row += len(block.starts)
                 except CutOffError as error:
-                    if form != "plain" or not first_row or not options.tolerates_bad_rows:
+                    if not first_row or not options.tolerates_bad_rows:
                         raise
                     rejected = [reader.reject_rest(error, first_row)]
                     nothing = pa.RecordBatch.from_pylist([], arrow_schema(features))
@@ -265,7 +266,7 @@ class _SplitReader:
         return rejected_row(
             error,
             file_index=self._split.file_start,
-            position=f"row {self._number(num_rows)}, byte {error.offset:,}",
+            position=f"row {self._number(num_rows)}, {byte_words(error.offset, is_compressed=self._form != 'plain')}",
             first_byte=error.offset,
             raw=error.data,
         )

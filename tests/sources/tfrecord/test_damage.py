@@ -57,8 +57,16 @@ def test_damaged_length_loses_the_rest(tmp_path, byte, pack):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, zlib.compress])
-def test_every_cut_is_found(tmp_path, pack):
+@pytest.mark.parametrize(
+    ("pack", "unpacked"),
+    [
+        (bytes, bytes),
+        (gzip.compress, lambda data: zlib.decompressobj(31).decompress(data)),
+        (zlib.compress, lambda data: zlib.decompressobj().decompress(data)),
+    ],
+    ids=["plain", "gzip", "zlib"],
+)
+def test_every_cut_is_found(tmp_path, pack, unpacked):
     records = [example(n=i, s="abc") for i in range(6)]
     ends = {0, *np.cumsum([len(frame(r)) for r in records]).tolist()}
     data = pack(b"".join(map(frame, records)))
@@ -69,14 +77,16 @@ def test_every_cut_is_found(tmp_path, pack):
         path.write_bytes(data[:length])
         if pack is bytes and length in ends:
             assert len(read(path)[1]) < 6
+            continue
+        assert "cut off" in fails(path, features=known, kind=BadInputError) or length < 20
+        # The whole records are rows where bad ones are tolerated.
+        num_whole = sum(0 < end <= len(unpacked(data[:length])) for end in ends)
+        if num_whole:
+            _, rows, (bad,) = read(path, features=known, tolerates_bad_rows=True)
+            assert [row["n"] for row in rows] == list(range(num_whole))
+            assert bad.first_byte == sorted(ends)[num_whole]
         else:
-            # Of a plain file the whole records are rows where bad ones are tolerated.
-            has_rows = pack is bytes and length > min(ends - {0})
-            for tolerates in (False,) if has_rows else (False, True):
-                assert (
-                    "cut off" in fails(path, features=known, kind=BadInputError, tolerates_bad_rows=tolerates)
-                    or length < 20
-                )
+            assert "cut off" in fails(path, features=known, kind=BadInputError, tolerates_bad_rows=True) or length < 20
 
 
 @pytest.mark.parametrize("block_bytes", [10**6, 60])
@@ -91,6 +101,58 @@ def test_of_a_file_that_is_cut_off_the_whole_records_are_rows(tmp_path, num_left
     assert [r["n"] for r in rows] == [0, 1, 2, 3]
     assert (bad.position, bad.first_byte, bad.raw) == (f"row 5, byte {start:,}", start, frames[4][:num_left])
     assert f"a record is cut off: only {num_left} bytes are left" in bad.reason
+
+
+@pytest.mark.parametrize("is_read_ahead", [False, True])
+def test_of_a_gzip_file_that_is_cut_off_the_whole_records_are_rows(tmp_path, is_read_ahead):
+    """What was inflated before the cut is read, also where it is more than a thread reads at once."""
+    size = 40_000 if is_read_ahead else 10
+    frames = [frame(example(n=i, s=random.Random(i).randbytes(size).hex())) for i in range(60)]
+    path = tmp_path / "a.tfrecord.gz"
+    packed = gzip.compress(b"".join(frames))[: -len(frames[0])]
+    path.write_bytes(packed)
+    inflated = len(zlib.decompressobj(31).decompress(packed))
+    ends = np.cumsum(list(map(len, frames)))
+    num_whole = int(np.searchsorted(ends, inflated, side="right"))
+    assert 0 < num_whole < 60
+    start = int(ends[num_whole - 1])
+    assert f"the gzip file is cut off in a.tfrecord.gz, uncompressed byte {start:,}" in fails(path)
+    _, rows, (bad,) = read(path, tolerates_bad_rows=True)
+    assert [r["n"] for r in rows] == list(range(num_whole))
+    assert bad.position == f"row {num_whole + 1}, uncompressed byte {start:,}"
+    assert f"the gzip file is cut off: only {inflated - start:,} bytes are left" in bad.reason
+
+
+@pytest.mark.parametrize("num_left", [10, 7, 0])
+def test_a_gzip_file_without_its_end_gives_all_records_and_a_rejected_row(tmp_path, num_left):
+    """Of the 8 bytes of the trailer some are missing, or of the deflate stream its last bits."""
+    records = [example(n=i, s="abc") for i in range(60)]
+    packed = gzip.compress(b"".join(map(frame, records)))
+    path = tmp_path / "a.tfrecord.gz"
+    path.write_bytes(packed[: len(packed) - 8 + num_left] if num_left < 8 else packed[:-8])
+    _, rows, (bad,) = read(path, tolerates_bad_rows=True)
+    assert [r["n"] for r in rows] == list(range(60))
+    assert "the gzip file is cut off: it ends behind a whole record" in bad.reason
+
+
+@pytest.mark.full
+def test_a_turned_bit_of_a_gzip_file_is_never_a_row(tmp_path):
+    """Rows are those of the file; or it is rejected as a whole, as what was inflated of it cannot be trusted."""
+    records = [example(n=i, s=random.Random(i).randbytes(20).hex()) for i in range(40)]
+    wanted = [{"n": i, "s": random.Random(i).randbytes(20).hex()} for i in range(40)]
+    path = write(tmp_path, records, "a.tfrecord.gz", gzip.compress)
+    known = TfrecordSource().infer(list_inputs([str(path)]).files, SourceOptions())
+    whole = path.read_bytes()
+    for byte in range(10, len(whole), 7):
+        damaged_file = bytearray(whole)
+        damaged_file[byte] ^= 1 << byte % 8
+        path.write_bytes(damaged_file)
+        try:
+            _, rows, rejected = read(path, features=known, tolerates_bad_rows=True)
+        except BadInputError:
+            continue
+        assert all(row in wanted for row in rows)
+        assert rejected or rows == wanted, "bits that fill the last byte change nothing"
 
 
 def test_lengths_that_nobody_wrote(tmp_path):
