@@ -9,6 +9,7 @@ from shardkit.cli.convert import command
 from shardkit.cli.shell.option_files import key_of
 from shardkit.cli.shell.recipes import NOT_IN_A_RECIPE, options_of
 from shardkit.conversion.request import HEADINGS
+from shardkit.runtime.bounded import PLANNING_TIMES
 
 
 def test_every_option_is_in_a_recipe_or_says_nothing_about_the_dataset():
@@ -17,6 +18,12 @@ def test_every_option_is_in_a_recipe_or_says_nothing_about_the_dataset():
     # What a schema file says stands in the recipe's table of features.
     assert names - NOT_IN_A_RECIPE - {"schema"} == set(options_of({}))
     assert names >= NOT_IN_A_RECIPE - {"help"}
+
+
+def test_help_tells_how_long_reading_and_planning_may_take():
+    shown = " ".join(CliRunner().invoke(command, ["--help-all"]).output.split())
+    assert PLANNING_TIMES == 10
+    assert "each step of the planning, may take ten times as long" in shown
 
 
 def test_help_shows_what_people_use_and_help_all_the_rest():
