@@ -76,6 +76,7 @@ class ShardkitError(Exception):
     def from_dict(parts: dict[str, str | None]) -> ShardkitError:
         """Returns the error that `to_dict` described."""
         kinds: tuple[type[ShardkitError], ...] = (*ShardkitError.__subclasses__(), *BadInputError.__subclasses__())
+        kinds += (UnsafeFileError,)
         family = {c.__name__: c for c in kinds}
         kind = family.get(parts.get("type") or "", ShardkitError)
         return kind(
@@ -137,6 +138,10 @@ class UnsafeInputError(BadInputError):
 
     code = "SK-E700"
     exit_code = 7
+
+
+class UnsafeFileError(UnsafeInputError, DamagedFileError):
+    """One of which nothing is trusted: it is rejected as a whole where bad rows are tolerated."""
 
 
 class NoRowsError(BadInputError):

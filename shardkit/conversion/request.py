@@ -116,8 +116,8 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     )] = None  # fmt: skip
     max_row_seconds: Annotated[float, Option(
         "--max-row-seconds",
-        "A row on which reading or a transformation takes longer does not fit. Reading a batch of rows, and each step of "
-        "the planning, may take ten times as long.",
+        "A row on which reading or a transformation takes longer does not fit. Reading a batch of rows, and each step "
+        "of the planning, may take ten times as long.",
         BAD_INPUT, "limit", minimum=0.1,
     )] = 60.0  # fmt: skip
     allow_empty: Annotated[

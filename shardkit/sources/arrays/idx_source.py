@@ -23,7 +23,7 @@ from shardkit.file_types import COMPRESSED_PATTERN
 from shardkit.messages import printable
 from shardkit.sources.arrays.batches import ArrayRows, OpenArray, check_row_size, common_features, cut_rows
 from shardkit.sources.arrays.columns import ArrayColumn, columns_of
-from shardkit.sources.arrays.rows import ArrayLayout, OrderedRows
+from shardkit.sources.arrays.rows import ArrayLayout, OrderedRows, checked
 from shardkit.sources.base import (
     InputSplit,
     RawFile,
@@ -161,7 +161,7 @@ def read_layout(file: RawFile) -> ArrayLayout:
     if len(sizes) < 4 * magic[3]:
         raise DamagedFileError("the IDX file is cut off", where=place(file), why="it ends in the header")
     shape = struct.unpack(f">{magic[3]}I", sizes)
-    layout = ArrayLayout(np.dtype(_DTYPES[magic[2]]), shape, False, 4 + len(sizes))
+    layout = checked(ArrayLayout(np.dtype(_DTYPES[magic[2]]), shape, False, 4 + len(sizes)), place(file))
     if is_seekable(file) and file.num_bytes != layout.num_bytes:
         what = "is cut off" if file.num_bytes < layout.num_bytes else "is longer than its header says"
         why = f"expected {layout.num_bytes:,} bytes for the shape {list(shape)}, got {file.num_bytes:,}"

@@ -16,7 +16,7 @@ from shardkit.encoding.byte_stream import ByteStream
 from shardkit.errors import DamagedFileError
 from shardkit.file_types import text_kind
 from shardkit.messages import shown
-from shardkit.sources.arrays.rows import ArrayLayout
+from shardkit.sources.arrays.rows import ArrayLayout, checked
 from shardkit.sources.files.streams import read_exactly
 from shardkit.units import KiB
 
@@ -33,7 +33,7 @@ def read_layout(stream: ByteStream, where: str) -> ArrayLayout:
     """Returns how the array that follows in a stream lies there; its values follow next.
 
     Raises:
-        DamagedFileError: If the header is damaged, or the array has no rows but is a single value.
+        DamagedFileError: If the header is damaged or states more than a file holds, or the array is a single value.
     """
     magic = read_exactly(stream, len(MAGIC) + 2)
     if not magic.startswith(MAGIC):
@@ -70,7 +70,7 @@ def _parse(header: bytes, version: int, data_start: int, where: str) -> ArrayLay
         raise _damaged(where, "its header has no valid shape")
     if not shape:
         raise DamagedFileError("the array has no rows", where=where, why="it is a single value without axes")
-    return ArrayLayout(dtype, shape, is_fortran and len(shape) > 1, data_start)
+    return checked(ArrayLayout(dtype, shape, is_fortran and len(shape) > 1, data_start), where)
 
 
 def _damaged(where: str, why: str) -> DamagedFileError:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from shardkit.encoding.byte_stream import ByteStream
-from shardkit.errors import BadInputError, DamagedFileError, StorageError, UsageError
+from shardkit.errors import BadInputError, DamagedFileError, StorageError, UnsafeFileError, UsageError
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile, place
 from shardkit.units import MiB, format_size
@@ -115,9 +115,9 @@ def _check_places(members: list[zipfile.ZipInfo], file: RawFile) -> None:
     placed = sorted(members, key=lambda m: m.header_offset)
     stops = [m.header_offset + m.compress_size for m in placed]
     if any(stop > after.header_offset for stop, after in zip(stops, placed[1:], strict=False)):
-        raise DamagedFileError("arrays of the archive share bytes", where=place(file))
+        raise UnsafeFileError("arrays of the archive share bytes", where=place(file))
     if stops[-1] > file.num_bytes or placed[0].header_offset < 0:
-        raise DamagedFileError("an array lies outside of the archive", where=place(file))
+        raise UnsafeFileError("an array lies outside of the archive", where=place(file))
 
 
 @contextmanager

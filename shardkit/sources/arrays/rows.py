@@ -7,8 +7,9 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 import numpy as np
 
 from shardkit.encoding.byte_stream import ByteStream
-from shardkit.errors import DamagedFileError
+from shardkit.errors import DamagedFileError, UnsafeFileError
 from shardkit.sources.arrays.columns import Array
+from shardkit.sources.files.expansion_limit import LARGEST_BYTES
 from shardkit.units import MiB
 
 _SLAB_BYTES = 64 * MiB
@@ -51,6 +52,18 @@ class ArrayLayout(NamedTuple):
     def num_bytes(self) -> int:
         """Bytes of the header and the values."""
         return self.data_start + self.num_rows * self.row_bytes
+
+
+def checked(layout: ArrayLayout, where: str) -> ArrayLayout:
+    """Returns the layout that a header states, if there can be such an array.
+
+    Raises:
+        UnsafeFileError: If not.
+    """
+    if max(layout.num_bytes, layout.row_bytes) > LARGEST_BYTES:
+        why = f"its header states the shape {list(layout.shape)}, which no file holds"
+        raise UnsafeFileError("the array is refused", where=where, why=why, next_step="Make it anew, or leave it out")
+    return layout
 
 
 class RowReader(Protocol):

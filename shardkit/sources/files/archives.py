@@ -27,8 +27,8 @@ from shardkit.sources.files.archive_members import remember_head
 from shardkit.sources.files.expansion_limit import expansion_error, largest_expansion
 from shardkit.sources.files.streams import open_raw, open_stored, open_stream, read_exactly, read_head
 from shardkit.sources.files.tar_headers import BLOCK_BYTES, is_tar
-from shardkit.sources.files.tar_stream import TarDamageError, TarMember, TarStream, cut_name, unsafe_name
-from shardkit.sources.files.zip_directory import NoDirectoryError, OverlapError, ZipEntry, ZipError, read_directory
+from shardkit.sources.files.tar_stream import TarDamageError, TarMember, TarStream, cut_name, tar_error, unsafe_name
+from shardkit.sources.files.zip_directory import NoDirectoryError, ZipEntry, ZipError, ZipUnsafeError, read_directory
 from shardkit.sources.split_words import split_in_name
 from shardkit.units import KiB, format_number
 
@@ -113,9 +113,14 @@ def _zip_members(file: RawFile, is_sure: bool, options: SourceOptions) -> Member
         except NoDirectoryError as error:
             if not is_sure or _suffix_of(file.name).lower() != ".zip":
                 return None
-            raise _damaged("ZIP", file, str(error)) from error
+            raise DamagedFileError(
+                "the ZIP archive is cut off or damaged",
+                where=place(file),
+                why=str(error),
+                next_step="Fetch or make it anew, or leave it out",
+            ) from error
         except ZipError as error:
-            kind = UnsafeInputError if isinstance(error, OverlapError) else BadInputError
+            kind = UnsafeInputError if isinstance(error, ZipUnsafeError) else BadInputError
             raise _refused("ZIP", file, str(error), kind) from error
     if any(e.name == "[Content_Types].xml" for e in entries):
         return None
@@ -206,7 +211,7 @@ def _tar_members(file: RawFile, options: SourceOptions) -> Members | None:
         # The members in front of the damage decide the format. Reading a WebDataset reports the damage.
         if found.is_webdataset():
             return None
-        raise (_damaged("tar", file, str(error)) if isinstance(error, TarDamageError) else error) from error
+        raise (tar_error(error, file) if isinstance(error, TarDamageError) else error) from error
     if found.is_webdataset():
         return None
     members = found.members()
@@ -350,13 +355,4 @@ def _refused(kind: str, file: RawFile, why: str, error: type[BadInputError] = Ba
         where=place(file),
         why=why,
         next_step="Pack it anew with plain files only, or unpack it and name the folder",
-    )
-
-
-def _damaged(kind: str, file: RawFile, why: str) -> DamagedFileError:
-    return DamagedFileError(
-        f"the {kind} archive is cut off or damaged",
-        where=place(file),
-        why=why,
-        next_step="Fetch or make it anew, or leave it out",
     )

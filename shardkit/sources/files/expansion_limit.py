@@ -11,6 +11,8 @@ from shardkit.units import MiB, format_size
 
 # Up to here nothing is refused: so much does no harm, and small files of zeros are common.
 ALLOWED_BYTES = 64 * MiB
+# No file system holds more; a header that states more lies.
+LARGEST_BYTES = 2**62
 
 
 def largest_expansion(num_stored_bytes: int, max_expansion: int) -> int:

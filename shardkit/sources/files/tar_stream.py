@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from shardkit.encoding.byte_stream import ByteStream
+from shardkit.errors import DamagedFileError, UnsafeFileError
+from shardkit.sources.base import RawFile, place
+from shardkit.sources.files.expansion_limit import LARGEST_BYTES
 from shardkit.sources.files.streams import read_exactly
 from shardkit.sources.files.tar_headers import (
     BLOCK_BYTES,
@@ -27,7 +30,6 @@ from shardkit.units import KiB, MiB, format_size
 
 _MAX_EXTENSION_BYTES = MiB
 _MAX_EXTENSIONS = 16
-_MAX_SIZE = 2**62
 _PIECE_BYTES = 256 * KiB
 _DRIVE = re.compile(r"[A-Za-z]:[/\\]")
 _SPARSE = "GNU.sparse."
@@ -35,6 +37,10 @@ _SPARSE = "GNU.sparse."
 
 class TarDamageError(Exception):
     """Why nothing of an archive can be trusted from some byte on."""
+
+
+class TarUnsafeError(TarDamageError):
+    """What no honest tool writes, such as a size that no archive has."""
 
 
 class TarMember(NamedTuple):
@@ -124,7 +130,7 @@ class TarStream:
                 _apply(header, data[: header.num_bytes], records, defaults)
             except TarHeaderError as error:
                 raise TarDamageError(f"{error} at byte {header_start:,}") from error
-        raise TarDamageError(f"more than {_MAX_EXTENSIONS} extended headers at byte {first_byte:,}")
+        raise TarUnsafeError(f"more than {_MAX_EXTENSIONS} extended headers at byte {first_byte:,}")
 
     def _read_block(self, is_first: bool) -> bytes:
         block = read_exactly(self._stream, BLOCK_BYTES)
@@ -138,7 +144,10 @@ class TarStream:
     def _read_extension(self, header: TarHeader) -> bytes:
         if header.num_bytes > _MAX_EXTENSION_BYTES:
             size = format_size(header.num_bytes)
-            raise TarHeaderError(f"an extended header claims {size}, more than {format_size(_MAX_EXTENSION_BYTES)},")
+            raise TarUnsafeError(
+                f"an extended header claims {size}, more than {format_size(_MAX_EXTENSION_BYTES)}, "
+                f"at byte {self._position - BLOCK_BYTES:,}"
+            )
         wanted = header.num_bytes + padding_of(header.num_bytes)
         data = read_exactly(self._stream, wanted)
         if len(data) < wanted:
@@ -151,8 +160,8 @@ class TarStream:
     ) -> tuple[TarMember, bool]:
         num_bytes = pax_number(records["size"]) if records.get("size") else header.num_bytes
         raw_name = records.get("path") or header.name
-        if num_bytes > _MAX_SIZE:
-            raise TarHeaderError(f"a member claims {format_size(num_bytes)}")
+        if num_bytes > LARGEST_BYTES:
+            raise TarUnsafeError(f"a member claims {format_size(num_bytes)} at byte {self._position - BLOCK_BYTES:,}")
         refusal = None
         if records and any(key.startswith(_SPARSE) for key in records):
             refusal = "it is a sparse file"
@@ -199,6 +208,17 @@ class TarStream:
             num_bytes += len(data)
         if first is not None:
             raise TarDamageError(f"{end + num_bytes - first:,} bytes after the end of the archive, from byte {first:,}")
+
+
+def tar_error(error: TarDamageError, file: RawFile) -> DamagedFileError:
+    """Returns the error for an archive that cannot be trusted."""
+    is_unsafe = isinstance(error, TarUnsafeError)
+    return (UnsafeFileError if is_unsafe else DamagedFileError)(
+        f"the tar archive is {'refused' if is_unsafe else 'cut off or damaged'}",
+        where=place(file),
+        why=str(error),
+        next_step="Fetch or make it anew, or leave it out",
+    )
 
 
 def member_name(raw: bytes) -> tuple[str, str | None]:

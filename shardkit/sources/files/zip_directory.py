@@ -44,8 +44,8 @@ class NoDirectoryError(ZipError):
     """There is no directory where one should be: the archive is cut off, or none at all."""
 
 
-class OverlapError(ZipError):
-    """Two members share bytes. No tool that packs files does that; a bomb does."""
+class ZipUnsafeError(ZipError):
+    """What no tool that packs files makes, and a bomb is: members that share bytes, or claim more than is there."""
 
 
 class ZipEntry(NamedTuple):
@@ -84,19 +84,19 @@ def read_directory(archive: BinaryIO, num_bytes: int, max_members: int) -> list[
 
     Raises:
         NoDirectoryError: If the end of the archive is missing.
-        OverlapError: If members share bytes.
+        ZipUnsafeError: If members share bytes, claim more than the archive has, or are too many.
         ZipError: If something does not add up, or a member is of a kind that is not read.
     """
     directory = _find_directory(archive, num_bytes)
     if directory.num_entries > max_members:
-        raise ZipError(f"{directory.num_entries:,} members are more than the {max_members:,} that are read")
+        raise ZipUnsafeError(f"{directory.num_entries:,} members are more than the {max_members:,} that are read")
     if directory.num_bytes > _MAX_DIRECTORY_BYTES:
-        raise ZipError(f"its directory has more than the {format_size(_MAX_DIRECTORY_BYTES)} allowed")
+        raise ZipUnsafeError(f"its directory has more than the {format_size(_MAX_DIRECTORY_BYTES)} allowed")
     data = _read_at(archive, directory.start, directory.num_bytes)
     entries = sorted(_entries(data, directory), key=lambda entry: entry.start)
     for first, second in pairwise(entries):
         if second.start < first.stop:
-            raise OverlapError(f"the members {first.name!r} and {second.name!r} overlap")
+            raise ZipUnsafeError(f"the members {first.name!r} and {second.name!r} overlap")
     return [e for e in entries if not e.name.endswith("/")]
 
 
@@ -176,7 +176,7 @@ def _entry(fields: tuple[int, ...], raw_name: bytes, extra: bytes, directory: _D
         raise ZipError(f"the member {name!r} is {kind}")
     stop = start + LOCAL_HEADER.size + len(raw_name) + num_stored
     if stop > directory.start:
-        raise ZipError(f"the member {name!r} claims more bytes than the archive has")
+        raise ZipUnsafeError(f"the member {name!r} claims more bytes than the archive has")
     if name.endswith("/") and num_bytes:
         raise ZipError(f"the folder {name!r} has content")
     if method == STORED and num_stored != num_bytes:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from shardkit.errors import BadInputError, DamagedFileError, NarrowTypesError, NoRowsError, UnsafeInputError
+from shardkit.errors import BadInputError, NarrowTypesError, NoRowsError, UnsafeInputError
 from shardkit.features import Features
 from shardkit.messages import printable, shown
 from shardkit.sources.base import (
@@ -29,7 +29,7 @@ from shardkit.sources.columns.halving import parse_parts
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head
 from shardkit.sources.files.tar_headers import BLOCK_BYTES, ZERO_BLOCK, is_tar
-from shardkit.sources.files.tar_stream import TarDamageError, TarStream, unsafe_name
+from shardkit.sources.files.tar_stream import TarDamageError, TarStream, tar_error, unsafe_name
 from shardkit.sources.webdataset.columns import build_batch, extension_of, infer_columns, required_extensions
 from shardkit.sources.webdataset.other_samples import find_others
 from shardkit.sources.webdataset.samples import MAX_EXTENSIONS, Sample, SeenKeys, read_samples
@@ -234,12 +234,7 @@ def _opened(file: RawFile, *, is_head: bool = False) -> Iterator[TarStream]:
         with open_stream(file, is_read_through=not is_head) as stream:
             yield TarStream(stream, num_bytes=file.num_bytes if file.compression is None else None)
     except TarDamageError as error:
-        raise DamagedFileError(
-            "the tar archive is cut off or damaged",
-            where=place(file),
-            why=str(error),
-            next_step="Fetch or make it anew, or leave it out",
-        ) from error
+        raise tar_error(error, file) from error
 
 
 def _refuse(
