@@ -7,7 +7,9 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +19,11 @@ import pytest
 import tensorflow as tf
 
 from shardkit.features import make_feature
+from tests.support.campaign import in_campaign
+from tests.support.stores.faulty_proxy import Hangs, proxied
+from tests.support.stores.servers import BUCKET, KINDS, serve
 from tests.support.training.workers import free_addresses, train_command
+from train.distribution.signals import INPUT_GRACE_S
 
 pytestmark = pytest.mark.full
 
@@ -36,8 +42,9 @@ def dataset(write) -> Path:
 
 
 @contextmanager
-def started(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+def started(*arguments: object, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "KERAS_", "SHARDKIT_"))}
+    clean |= environment or {}
     with subprocess.Popen(train_command(*arguments), stderr=subprocess.PIPE, text=True, env=clean) as process:
         try:
             yield process
@@ -172,3 +179,29 @@ def test_damage_that_a_worker_meets_is_reported_as_damage(dataset, tmp_path) -> 
     assert "error[SK-E100]" in said
     assert shard.name in said
     assert "Traceback" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_answered", [20, *in_campaign(0)])
+def test_an_input_that_hangs_holds_up_no_stop(tmp_path, num_answered) -> None:
+    kind = KINDS["moto"]
+    if kind.find() is None:
+        pytest.skip(kind.install)
+    table = tmp_path / "a.csv"
+    table.write_text("x,label\n" + "".join(f"{i / 977},{i % 2}\n" for i in range(40_000)))
+    fault = Hangs(lambda r: r.method == "GET" and "/data/" in r.key and "/train-" in r.key, num_answered + 1)
+    with serve("moto", tmp_path) as server, proxied(server.environment["AWS_ENDPOINT_URL"], fault) as address:
+        dataset = f"s3://{BUCKET}/hangs"
+        convert = [sys.executable, "-m", "shardkit", "convert", str(table), dataset, "--num-shards", "60"]
+        subprocess.run([*convert, "--split", "train=1"], env={**os.environ, **server.environment}, check=True)
+        store = {**server.environment, "AWS_ENDPOINT_URL": address}
+        settings = (*SETTINGS, "--workers-per-host", 2, "--epochs", 40, "--output", tmp_path / "run")
+        with started(dataset, *settings, environment=store) as process:
+            assert fault.asked.wait(120)
+            time.sleep(2)  # Batches that were read before are taken.
+            asked_at = time.monotonic()
+            process.terminate()
+            finished(process, code=143)
+            took_s = time.monotonic() - asked_at
+    # It was 26: those that wait for each other have 25 s for a checkpoint.
+    assert took_s < INPUT_GRACE_S + 10

@@ -5,8 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from train.asynchronous.steps import UnitResult, UnitSteps
-from train.asynchronous.work_units import Unit, bounded_size, next_stop, plan_work_units, steps_a_unit
+from train.asynchronous.steps import NUM_PENDING, UnitResult, UnitSteps
+from train.asynchronous.work_units import (
+    MAX_STEPS_A_UNIT,
+    Unit,
+    bounded_size,
+    next_stop,
+    plan_work_units,
+    steps_a_unit,
+)
 from train.distribution.heartbeat import START_LIMIT_S
 from train.loop.epoch_loop import EpochLoop, LoopParts, mean_loss
 from train.reporting.metric_sums import Sums, zero_sums
@@ -75,7 +82,8 @@ class UnitLoop(EpochLoop):
                 planned = self._plan_work_units(
                     step, next_stop(step, plan.steps_per_epoch, self._checkpoint_every), size
                 )
-                for result in self._units.train(planned, lambda: self._stop.is_wanted):
+                results = self._units.train(planned, lambda: self._stop.is_wanted)
+                for result in self._stop.awaited(results, self._pending_s):
                     step = result.unit.end
                     self._step_s = result.took_s / result.unit.size
                     sums = self._checked(sums + result.sums, step)
@@ -96,10 +104,16 @@ class UnitLoop(EpochLoop):
         sums = zero_sums(self._layout)
         num_steps = self._plan.num_validation_steps
         planned = self._plan_work_units(0, num_steps, steps_a_unit(num_steps, self._num_workers))
-        for result in self._units.evaluate(planned, lambda: self._stop.is_wanted):
+        results = self._units.evaluate(planned, lambda: self._stop.is_wanted)
+        for result in self._stop.awaited(results, self._pending_s):
             sums = sums + result.sums
             self._heartbeat.beat(step, START_LIMIT_S)
         return sums, self._stop.is_wanted
+
+    def _pending_s(self) -> float:
+        """Returns what a worker takes for its units that are under way, 0 before the first measurement."""
+        step_s = self._step_s or 0.0
+        return NUM_PENDING * step_s * bounded_size(MAX_STEPS_A_UNIT, step_s)
 
     def _plan_work_units(self, first: int, end: int, size: int) -> Iterator[Unit]:
         return plan_work_units(first, end, lambda: bounded_size(size, self._step_s))

@@ -239,9 +239,12 @@ def _while_stopping(state: State, event: WorkerEnded) -> Action:
     assert state.stopping is not None
     if event.code in FINAL_CODES:
         return Finish(event.code, culprit=event.index)
-    if not _have_all_ended(state):
+    # What a chief commands has nothing left to do, and would wait to see that it is gone.
+    is_chief = state.num_servers > 0 and event.index == 0
+    if not (is_chief or _have_all_ended(state)):
         return Wait()
-    return Finish(0) if _are_all_done(state) else Finish(128 + state.stopping)
+    is_done = event.code == 0 if is_chief else _are_all_done(state)
+    return Finish(0) if is_done else Finish(128 + state.stopping)
 
 
 def _without_one(state: State, event: WorkerEnded | WorkerFroze | StartFailed) -> tuple[State, Action] | None:

@@ -32,6 +32,7 @@ class Stop:
         self.is_wanted = False
         self._is_heeded = False
         self._waits_since: float | None = None
+        self._may_take_s = 0.0
         self._numbers = numbers
 
     @contextmanager
@@ -46,11 +47,16 @@ class Stop:
         finally:
             self._is_heeded = False
 
-    def awaited(self, batches: Iterable[_T]) -> Iterator[_T]:
-        """Yields the batches. A stop waits for one that does not come for `INPUT_GRACE_S` only."""
+    def awaited(self, batches: Iterable[_T], may_take_s: Callable[[], float] = lambda: 0.0) -> Iterator[_T]:
+        """Yields the batches. A stop waits for one that does not come for `INPUT_GRACE_S` only.
+
+        Args:
+            batches: Or what else comes of the input.
+            may_take_s: Called before each for the seconds of computing that it takes; the stop waits as much longer.
+        """
         iterator = iter(batches)
         while True:
-            self._waits_since = time.monotonic()
+            self._may_take_s, self._waits_since = may_take_s(), time.monotonic()
             batch = next(iterator, None)
             self._waits_since = None
             if batch is None:
@@ -60,7 +66,7 @@ class Stop:
     def is_held_up(self, since: float) -> bool:
         """Whether the block has waited for one batch all the time since then, and for too long."""
         begun = self._waits_since
-        return begun is not None and time.monotonic() - max(begun, since) > INPUT_GRACE_S
+        return begun is not None and time.monotonic() - max(begun, since) > INPUT_GRACE_S + self._may_take_s
 
     def can_wait(self, number: int) -> bool:
         """Whether a signal that came is left to the block; a second one is not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,6 +121,14 @@ def test_once_asked_to_stop_it_starts_nothing(state, number, data) -> None:
     assert action == Finish(0 if not any(codes) else 128 + number)
     assert decide(state, GraceOver())[1] == Finish(128 + number)
     assert decide(state, Signalled(number))[1] == Finish(128 + number)
+
+
+@pytest.mark.parametrize("code", [0, 143])
+def test_once_a_chief_has_stopped_nothing_waits_for_what_it_commanded(code) -> None:
+    servers = State(num_workers=4, count=4, max_restarts=3, num_servers=1, stopping=signal.SIGTERM)
+    assert decide(servers, WorkerEnded(2, 143, 3))[1] == Wait()
+    assert decide(servers, WorkerEnded(0, code, 3))[1] == Finish(code)
+    assert decide(msgspec.structs.replace(servers, num_servers=0), WorkerEnded(0, code, 3))[1] == Wait()
 
 
 @given(states(others=st.just(0)), st.lists(st.integers(0, 100), min_size=1, max_size=6))
