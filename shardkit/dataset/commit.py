@@ -21,6 +21,7 @@ from shardkit.dataset.manifest import MANIFESTS_DIR, Manifest, encode_manifest, 
 from shardkit.errors import ConflictError, DamageError, StorageError, UsageError
 from shardkit.runtime.owner import decode_owner, is_dead
 from shardkit.storage import files as storage
+from shardkit.storage.links import refuse_link
 
 SIGN_S = 900.0
 COMMIT_S = 300.0
@@ -50,8 +51,10 @@ def commit_version(
 
     Raises:
         ConflictError: If the version is there already, or a file that it names was removed.
+        UnsafeError: If `manifests` is a link: the version would be one of another dataset.
         OutOfSpaceError, UsageError, StorageError: If it cannot be written.
     """
+    refuse_link(root, MANIFESTS_DIR)
     table_path = manifest.shard_table.path
     table_url = storage.join(root, table_path)
     while True:

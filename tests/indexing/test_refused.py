@@ -8,7 +8,7 @@ import pytest
 
 import shardkit
 from shardkit.encoding.tfrecord import frame
-from shardkit.errors import BadInputError, UsageError
+from shardkit.errors import BadInputError, UnsafeError, UsageError
 from shardkit.indexing.listing import IndexOptions
 from shardkit.indexing.scan import Scan
 from tests.support.files.index_makers import contents, framed, index, rows, write_gzip, write_plain
@@ -38,6 +38,17 @@ def test_a_damaged_record_is_named(tmp_path):
     message = refused(tmp_path, kind=BadInputError)
     assert f"a.tfrecord, row 6, byte {place:,}: it is damaged, its CRC32C does not match" in message
     assert "Nothing was written" in message
+
+
+def test_no_version_is_made_in_the_dataset_behind_a_link(tmp_path):
+    write_plain(tmp_path / "theirs/a.tfrecord", rows(20))
+    write_plain(tmp_path / "ours/b.tfrecord", rows(5))
+    index(tmp_path / "theirs")
+    before = contents(tmp_path / "theirs")
+    (tmp_path / "ours/manifests").symlink_to(tmp_path / "theirs/manifests")
+    with pytest.raises(UnsafeError, match="manifests is a link"):
+        index(tmp_path / "ours")
+    assert contents(tmp_path / "theirs") == before
 
 
 def test_a_record_that_is_cut_off_is_named(tmp_path):
