@@ -56,6 +56,7 @@ from shardkit.dataset.open import Dataset
 from shardkit.errors import NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile, place
+from shardkit.sources.file_globs import folders_of_splits
 from shardkit.sources.formats import format_named
 from shardkit.sources.listing import Expanded, expand_inputs
 from shardkit.sources.split_names import files_of_splits, in_order, split_of
@@ -195,6 +196,7 @@ def _inspected(
         options.source,
         tolerates_bad_rows=options.on_bad_record != "fail",
         labels=None if labels is None else storage.normalize(labels),
+        split_folders=folders_of_splits([(share.name, share.files) for share in options.splits if share.files]),
     )
     asked = InspectOptions(
         allow_empty=options.allow_empty,

@@ -166,3 +166,17 @@ def _folders_around(name: str) -> Iterator[str]:
     while position >= 0:
         yield name[:position]
         position = name.find("/", position + 1)
+
+
+def folders_of_splits(wanted: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Returns the folders that the globs of one split alone name, such as `new` of `new/*`.
+
+    Args:
+        wanted: Splits, each with its glob or list, as for `files_of_splits`.
+    """
+    named: dict[str, set[str]] = {}
+    for split, pattern in wanted:
+        for folder in pattern.split("/")[:-1] if not pattern.startswith("@") else ():
+            if not re.search(r"[*?\[]", folder):
+                named.setdefault(folder, set()).add(split)
+    return tuple(sorted(folder for folder, splits in named.items() if folder and len(splits) == 1))

@@ -32,6 +32,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         vector_size: Values of a dense vector.
         first_index: Index of the first value of a dense vector.
         has_split_names: Whether the names of all files tell their split.
+        split_folders: Folders that the globs of splits name, which are no classes.
         has_text_classes: Whether the folder of a text file is its class.
         leading_zeros: Columns of CSV in which 00123 is a number, because a user declared them as numbers.
         declared: Columns and types that a user declared, where the types of files do not go together.
@@ -175,6 +176,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     vector_size: int = 0
     first_index: int = 0
     has_split_names: bool = False
+    split_folders: tuple[str, ...] = ()
     has_text_classes: bool = False
     leading_zeros: tuple[str, ...] = ()
     declared: tuple[tuple[str, str], ...] = ()

@@ -26,7 +26,7 @@ from shardkit.sources.text.type_inference import USUAL_NULLS, count_from_zero
 
 # A column is of a kind if this share of its values is. A word among numbers is often an unusual way to write null.
 _KIND_SHARE = 0.8
-_KINDS = {
+KINDS = {
     "number": r"^\s*[-+]?([$€£]?([0-9][0-9,_]*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*%?|(?i:nan|inf|infinity))\s*$",
     "date": r"^\s*[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?$",
     "time": r"^\s*[0-9]{1,3}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?\s*([aApP][mM])?\s*$",
@@ -37,12 +37,12 @@ _MAX_NEW_SHARE = 0.01
 _MIN_VALUES = 20
 # Fewer numbers in order may be values.
 _MIN_COUNT = 3
-_MAX_LEVELS = 6
 _LISTED_CELLS = 5
 _MAX_SHORTER_SHARE = 0.02
 _NAME = re.compile(r"[^\W\d][\w .:/()%#$&+@*\[\]'-]{0,59}")
-_UNIT = re.compile(rf"{_NAME.pattern}|%|°\w?")
-_COMMENT = re.compile(r"#|%|//|--")
+COMMENT = re.compile(r"#|%|//|--")
+# What stands for a value that is not there, and is no name.
+NO_VALUES = frozenset("absent invalid missing nil none offline pending tbd undefined unknown".split())  # noqa: SIM905
 # As `<missing>`.
 _IN_BRACKETS = re.compile(r"<.*>|\[.*\]|\(.*\)")
 _SENTENCE_CHARACTERS = 24
@@ -55,8 +55,6 @@ _USUAL_NAMES = frozenset(
     split state status tag tags target text time timestamp title token tokens tweet type url user user_id username value
     weight word words year""".split()  # noqa: SIM905
 )
-# What stands for a value that is not there, and is no name.
-_NO_VALUES = frozenset("absent invalid missing nil none offline pending tbd undefined unknown".split())  # noqa: SIM905
 _EITHER = "--header takes the first line as names, --no-header as values, and --columns A,B,... gives names"
 
 
@@ -108,7 +106,7 @@ def read_header(cells: Sequence[str], columns: Sequence[pa.Array]) -> HeaderRead
         return HeaderReading("values", f"{shown(repeated)} stands twice in it")
     if usual and len(given) == len(names) and all(_NAME.fullmatch(name) for name in names):
         return HeaderReading("names", f"{shown(usual[0])} is a usual name of a column", len(usual) == len(names))
-    are_words = all(_kind_of(column) is None for column in values)
+    are_words = all(kind_of(column) is None for column in values)
     return HeaderReading("undecided", "all values below it are text" if are_words else "no cell of it is like a name")
 
 
@@ -122,11 +120,11 @@ def _counts_columns(names: Sequence[str], values: Sequence[pa.Array]) -> bool:
     if not count_from_zero(given) and not (starts_empty and given == [str(i) for i in range(1, len(names))]):
         return False
     texts = (below for name, below in zip(names, values, strict=True) if name and len(below))
-    is_over_texts = any(not _share(below, _KINDS["number"]) for below in texts)
+    is_over_texts = any(not share(below, KINDS["number"]) for below in texts)
     is_index = (
         starts_empty
         and len(values[0]) > 0
-        and (count_from_zero(values[0].to_pylist()) or not _share(values[0], _KINDS["number"]))
+        and (count_from_zero(values[0].to_pylist()) or not share(values[0], KINDS["number"]))
     )
     return len(given) > _MIN_COUNT or is_over_texts or is_index
 
@@ -165,7 +163,7 @@ def have_header(found: Sequence[FirstRows]) -> bool:
     if len(readings) == 1 and "undecided" in readings and not is_common:
         file, why = readings["undecided"]
         lines = "" if suffix_of(file.name) in (".csv", ".tsv") else "; --format text reads lines"
-        mark = next((_COMMENT.match(rows.cells[0]) for rows in found if rows.file == file and rows.cells), None)
+        mark = next((COMMENT.match(rows.cells[0]) for rows in found if rows.file == file and rows.cells), None)
         comment = f"; --comment {shlex.quote(mark[0])} passes over lines that begin so" if mark else ""
         # Data loggers of Campbell write themselves above the names.
         is_logger = any(rows.cells[:1] == ("TOA5",) for rows in found if rows.file == file)
@@ -173,102 +171,6 @@ def have_header(found: Sequence[FirstRows]) -> bool:
         step = f"Say which: {_EITHER}{comment}{lines}{logger}"
         raise UsageError("the first line may be names or values", where=place(file), why=why, next_step=step)
     return "values" not in readings
-
-
-def check_no_second_header(rows: FirstRows, num_skipped: int = 0) -> None:
-    """Checks that the lines below the first one are rows: where all values of a column but its first are numbers, dates
-    or the like, a line may hold names, or units, unless a value of it is of the kind of its column. Two such lines may
-    be there, as loggers write them. Below merged cells, and above the names of an index, numbers are names too.
-
-    Args:
-        rows: The first line, which may be the header, and what is below it.
-        num_skipped: Lines above the header that `--skip-lines` passes over.
-
-    Raises:
-        UsageError: If one may be none.
-    """
-    lines = [[cell.strip() for cell in rows.cells], *_first_lines(rows.below, _MAX_LEVELS)]
-    number, why = _num_levels(lines), "names of several levels are written so, by data frames and above merged cells"
-    has_levels = number > 0 or "" in lines[0][1:]
-    for few in (2, 1):
-        if not number and (word := _word_above_kinds(rows.below, few)) is not None:
-            number, why = few, f"{shown(word)} stands above values of another kind in it"
-    if not number:
-        return
-    if number == 1 and (mark := _COMMENT.match(rows.cells[0])) is not None:
-        ways = f"--comment {shlex.quote(mark[0])} takes it as the names"
-    else:
-        first = num_skipped + 1
-        as_names = f"--skip-lines {first} takes it as the names, " if number == 1 else ""
-        names = shlex.quote(printable(_joined(lines[: number + 1]) if has_levels else ",".join(lines[0])))
-        ways = f"{as_names}--skip-lines {first + number} --columns {names} leaves {'it' if number == 1 else 'them'} out"
-    below, reader = ("the second line", "it as a row") if number == 1 else (f"lines 2 to {number + 1}", "them as rows")
-    raise UsageError(
-        f"{below} may be names, units or {'a row' if number == 1 else 'rows'}",
-        where=place(rows.file),
-        why=why,
-        next_step=f"Say which: {ways}, --header takes {reader}",
-    )
-
-
-def _num_levels(lines: Sequence[Sequence[str]]) -> int:
-    """Returns how many lines below the first one are names with it; 0 if none is for sure.
-
-    Data frames write a line of each level of names, which repeat, and then the name of the index alone. Below merged
-    cells, as of `Area;Men;;Women;`, the second line begins with an empty one, as `;2023;2024;2023;2024`.
-    """
-    if len(lines[0]) < _MIN_COUNT or len(lines) < _MIN_COUNT:
-        return 0
-    index = next((i for i, line in enumerate(lines) if i > 1 and line[0] and not any(line[1:])), 0)
-    levels = lines[:index]
-    if levels and all(all(line[1:]) for line in levels) and any(len(set(line)) < len(line) for line in levels):
-        return index
-    _, second, *further = lines
-    is_merged = not second[0] and all(second[1:]) and not all(lines[0][1:])
-    return int(is_merged and all(line[0] for line in further))
-
-
-def _joined(lines: Sequence[Sequence[str]]) -> str:
-    """Returns names for `--columns`, joined of all levels; letters for them if two would be the same."""
-    outer = [lines[0][0]]
-    for cell in lines[0][1:]:
-        outer.append(cell or (outer[-1] if len(outer) > 1 else ""))
-    levels = zip(outer, *lines[1:], strict=True)
-    names = ["_".join(cell for cell in cells if cell) for cells in levels]
-    return ",".join(names) if "" not in names and len(set(names)) == len(names) else "A,B,..."
-
-
-def _word_above_kinds(below: Sequence[pa.Array], number: int) -> str | None:
-    """Returns a word of the first lines above values of other kinds; None if these may be rows.
-
-    A cell may be empty, as that of the units of a time. Few values are enough below a line of words alone.
-    """
-    words: list[str] = []
-    are_words = all(len(column) > number and _is_unit((column[0].as_py() or "").strip()) for column in below)
-    min_count = 1 if are_words and len(below) > 2 else _MIN_COUNT
-    for column in below:
-        first = [(cell or "").strip() for cell in column[:number].to_pylist()]
-        rest = column[number:].drop_null()
-        kind = _kind_of(rest) if len(rest) >= min_count else None
-        if kind is None or _share(rest, _KINDS[kind]) < 1:
-            continue
-        given = [cell for cell in first if cell]
-        if not all(map(_is_unit, given)):
-            return None
-        words += given
-    # A bad row may be a word with nothing behind it.
-    is_alone = len(words) == 1 and len(below) > 1 and not any(_first_lines(below[1:], 1)[0])
-    return words[0] if words and all(map(any, _first_lines(below, number))) and not is_alone else None
-
-
-def _first_lines(below: Sequence[pa.Array], number: int) -> list[list[str]]:
-    is_there = [line for line in range(number) if all(len(column) > line for column in below)]
-    return [[(column[line].as_py() or "").strip() for column in below] for line in is_there]
-
-
-def _is_unit(cell: str) -> bool:
-    is_word = _UNIT.fullmatch(cell) is not None and cell not in USUAL_NULLS and cell.lower() not in _NO_VALUES
-    return is_word and not is_of_a_kind(cell)
 
 
 def _without(read: Sequence[tuple[FirstRows, HeaderReading]], kind: str) -> str:
@@ -305,14 +207,14 @@ class _Sign(NamedTuple):
 
 def _sign(name: str, values: pa.Array) -> _Sign | None:
     values = values.filter(pc.invert(pc.is_in(values, pa.array(["", *USUAL_NULLS]))))
-    is_no_value = name in USUAL_NULLS or name.lower() in _NO_VALUES or _IN_BRACKETS.fullmatch(name) is not None
+    is_no_value = name in USUAL_NULLS or name.lower() in NO_VALUES or _IN_BRACKETS.fullmatch(name) is not None
     if not name or is_no_value or not len(values):
         return None
-    kind = _kind_of(values)
+    kind = kind_of(values)
     if kind is not None:
-        if re.match(_KINDS[kind], name):
+        if re.match(KINDS[kind], name):
             return _Sign(False, True, f"{shown(name)} is a {kind} as the values below it")
-        is_date = kind == "number" and re.match(_KINDS["date"], name)
+        is_date = kind == "number" and re.match(KINDS["date"], name)
         if kind == "number" and name[0].isnumeric() and not is_date:
             # As `12a` is among house numbers.
             return None
@@ -321,7 +223,7 @@ def _sign(name: str, values: pa.Array) -> _Sign | None:
     counts = values.value_counts()
     if pc.index(counts.field(0), pa.scalar(name, values.type)).as_py() >= 0:
         return _Sign(False, True, f"{shown(name)} stands again below it")
-    if re.search("[0-9]", name) and _share(values, _form_of(name)) >= _KIND_SHARE:
+    if re.search("[0-9]", name) and share(values, _form_of(name)) >= _KIND_SHARE:
         return _Sign(False, True, f"{shown(name)} has the form of the values below it")
     if len(values) < _MIN_VALUES or not _NAME.fullmatch(name):
         return None
@@ -332,15 +234,15 @@ def _sign(name: str, values: pa.Array) -> _Sign | None:
     return None
 
 
-def _kind_of(values: pa.Array) -> str | None:
+def kind_of(values: pa.Array) -> str | None:
     if not len(values):
         return None
-    return next((kind for kind, pattern in _KINDS.items() if _share(values, pattern) >= _KIND_SHARE), None)
+    return next((kind for kind, pattern in KINDS.items() if share(values, pattern) >= _KIND_SHARE), None)
 
 
 def is_of_a_kind(cell: str) -> bool:
     """Returns whether a cell is a number, a date, a time or a boolean."""
-    return any(re.match(pattern, cell) for pattern in _KINDS.values())
+    return any(re.match(pattern, cell) for pattern in KINDS.values())
 
 
 def _form_of(cell: str) -> str:
@@ -350,7 +252,7 @@ def _form_of(cell: str) -> str:
     return f"^{''.join(forms)}$"
 
 
-def _share(values: pa.Array, pattern: str) -> float:
+def share(values: pa.Array, pattern: str) -> float:
     return float(pc.mean(pc.match_substring_regex(values, pattern).cast(pa.float64())).as_py())
 
 
@@ -373,7 +275,7 @@ def _series_of(names: Sequence[str], values: Sequence[pa.Array]) -> _Series | No
     years = {i: number for i, number in numbers.items() if re.fullmatch(_YEAR, names[i]) and len(values[i])}
     if len(years) < 2 or any(after - before != 1 for before, after in itertools.pairwise(years.values())):
         return None
-    is_over_years = all(_share(values[i], f"^{_YEAR}$") >= 1 - _KIND_SHARE for i in years)
+    is_over_years = all(share(values[i], f"^{_YEAR}$") >= 1 - _KIND_SHARE for i in years)
     return _Series(frozenset(years), "its years follow each other", is_over_years)
 
 

@@ -36,7 +36,7 @@ def find_class_level(files: tuple[RawFile, ...], options: SourceOptions) -> int:
     has the same name everywhere: then the one above. A single folder around all files is no class.
 
     Raises:
-        UsageError: If a file does not lie below the folder that `--class-folder` names.
+        UsageError: If `--class-folder` names a folder that a file does not lie in, or that all files lie in.
     """
     folders = [_folders(f, options) for f in files]
     if options.class_folder is not None:
@@ -48,6 +48,13 @@ def find_class_level(files: tuple[RawFile, ...], options: SourceOptions) -> int:
                 where=place(lost),
                 why="those below the input count, without that of a split",
                 next_step="Give a smaller number, or choose files with --include GLOB or --exclude GLOB",
+            )
+        names = {found[level] for found in folders}
+        if len(names) == 1:
+            raise UsageError(
+                f"--class-folder {options.class_folder} names one folder, {printable(names.pop())}, around all files",
+                why="one class is no label",
+                next_step="Give the number of a folder further in, or --no-labels to take the files without a class",
             )
         return level
     depth = min(map(len, folders), default=0)
@@ -136,7 +143,7 @@ def check_depth(files: Sequence[RawFile], options: SourceOptions) -> None:
                 where=place(strays[0]),
                 why=f"others lie in {listed}",
                 next_step=f"Leave {'it' if len(strays) == 1 else 'them'} out with {_fewer(strays, below)}, or add "
-                "--no-labels to take all without a class",
+                "--no-labels to take all without a class. --class-folder N names the folder that is the class",
             )
 
 
@@ -328,4 +335,8 @@ def folder_notes(files: Sequence[RawFile], is_text: bool) -> tuple[str, ...]:
 def _folders(file: RawFile, options: SourceOptions) -> list[str]:
     # Some systems write an accent apart from its letter.
     name = file.name if file.name.isascii() else unicodedata.normalize("NFC", file.name)
-    return folders_below_split(name) if options.has_split_names else name.split("/")[:-1]
+    folders = folders_below_split(name) if options.has_split_names else name.split("/")[:-1]
+    named = next((folder for folder in folders if folder in options.split_folders), None)
+    if named is not None:
+        folders.remove(named)
+    return folders

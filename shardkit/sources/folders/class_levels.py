@@ -22,7 +22,13 @@ _PART = re.compile(
 )
 _YEAR, _MONTH, _DAY, _BETWEEN = r"(?:19|20)\d\d", r"(?:0?[1-9]|1[0-2])", r"(?:0?[1-9]|[12]\d|3[01])", r"[-_. ]"
 _DATES = (_YEAR + "$", _YEAR + _BETWEEN + _MONTH, _YEAR + r"[01]\d[0-3]\d", _DAY + _BETWEEN + _MONTH + _BETWEEN + _YEAR)
-_DATE = re.compile(f"^(?:{'|'.join(_DATES)})(?!\\d)", re.ASCII)
+# In English, German, French and Spanish; photos of Google are in folders such as `Photos from 2021`.
+_MONTH_NAME = (
+    "jan(?:uary|uar|vier)?|feb(?:ruary|ruar)?|mar(?:ch|s|zo)?|märz|a[pv]r(?:il)?|may|mai|ju[nl][eiy]?|aug(?:ust)?|ago(?:sto)?"
+    "|sept?(?:ember)?|o[ck]t(?:ober|obre)?|nov(?:ember)?|de[cz](?:ember)?"
+)
+_NAMED = rf"(?:{_MONTH_NAME})\.?(?:[ _-]*{_YEAR})?|Photos from {_YEAR}"
+_DATE = re.compile(f"^(?:{'|'.join(_DATES)})(?!\\d)|^(?:{_NAMED})$", re.ASCII | re.IGNORECASE)
 # The names that the Design rule for Camera File system gives to the folders of a camera.
 _CAMERA = re.compile("^[1-9][0-9]{2}(?=.*[A-Z])[0-9A-Z_]{5}$")
 _DIGITS = re.compile("[0-9]+")

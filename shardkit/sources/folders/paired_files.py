@@ -262,7 +262,7 @@ def check_no_pairs(files: Sequence[RawFile], classes: Classes) -> None:
         where=place(files[0]),
         why="they hold files of the same names, as the parts of pairs do",
         next_step=f"Take one of them with {' or '.join(ways)} and --no-labels, which alone takes all without a class; "
-        f"if they are classes, give the {'folders' if are_called_so else 'files'} other names",
+        "if they are classes, say which folder is one with --class-folder N",
     )
 
 

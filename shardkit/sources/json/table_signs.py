@@ -52,7 +52,7 @@ def note_on_columns(rows: Sequence[tuple[str, dict[str, Any]]], files: Sequence[
         UsageError: If they are many, which would be one row of as many columns, or pandas wrote the object with
             `orient='split'`.
     """
-    if len(rows) != 1:
+    if len(rows) != 1 or any(file.records for file in files):
         return ()
     where, row = rows[0]
     if _is_split(row) and len(files) == 1:
@@ -79,7 +79,7 @@ def note_on_columns(rows: Sequence[tuple[str, dict[str, Any]]], files: Sequence[
         "the only object looks like a table of columns or of rows by name",
         where=where,
         why=f"{size}, which would become a single row",
-        next_step=way,
+        next_step=f"{way}; --records . takes the object as one row",
     )
 
 

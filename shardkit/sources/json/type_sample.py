@@ -185,7 +185,9 @@ def _observe(parts: Iterable[Rows], wider_rows: WiderRows | None, *, takes_mixed
     # Wider types may round what narrower ones held: an integer in a column of floats.
     while wider != before:
         before = wider
-        for rows in wider_rows(before):
+        # Columns that hold other types too: json, which may be that of empty objects, and text of large integers.
+        takes_others = observer.has_large_integers() or any(f.is_json for f in before)
+        for rows in wider_rows(() if takes_others else before):
             observer.add([row for row in rows if _is_of({} if takes_mixed else kinds, row[1])])
         observer.notes.clear()
         try:

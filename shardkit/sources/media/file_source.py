@@ -40,6 +40,7 @@ _TYPE_BYTES = 16
 # Rows are large and few: of smaller batches the statistics and the like would cost as much as their bytes.
 _BATCH_BYTES = 2 * BATCH_BYTES
 _MIN_SPLIT_FILES = 512
+_REPLACE = "Remove the file or replace it; --on-bad-record skip leaves all such files out and names them"
 _MAX_COLUMN_BYTES = 2**31 - 1  # Arrow counts the bytes of a batch with 32 bits.
 
 
@@ -160,7 +161,7 @@ class MediaSource(SourceSettings, ABC):
     def refusal(self, file: RawFile, why: str) -> BadInputError:
         """Returns the error for a file that is of no use."""
         what = f"{self.words.content} cannot be used"
-        return BadInputError(what, where=place(file), why=why, next_step="Remove the file or replace it")
+        return BadInputError(what, where=place(file), why=why, next_step=_REPLACE)
 
     def _labels(
         self, files: tuple[RawFile, ...], options: SourceOptions, known: Features | None = None

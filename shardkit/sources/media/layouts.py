@@ -43,6 +43,7 @@ _FOREIGN_FORMS = (
     ("CVAT", ".xml", re.compile(rb"<annotations>\s*<version>")),
 )
 _VOC = re.compile(rb"<annotation[\s>]")
+_NOTES = "notes.json"
 _MASKS = ("SegmentationClass", "SegmentationObject")
 
 
@@ -188,7 +189,8 @@ def _coco_captions(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout 
 
 
 def _coco_documents(rest: Sequence[RawFile]) -> list[RawFile]:
-    documents = [f for f in rest if suffix_of(f.name) == ".json"]
+    # Label Studio writes notes.json beside YOLO.
+    documents = [f for f in rest if suffix_of(f.name) == ".json" and _base(f) != _NOTES]
     # Beside many images each may have a document, and their names tell.
     named = documents if len(documents) <= _MANY else [f for f in documents if _is_named_like_coco(f)]
     return [f for f in named if is_coco(read_head(f, HEAD_BYTES))]
@@ -224,7 +226,7 @@ def _coco_folders(media: Sequence[RawFile], labels: Sequence[RawFile]) -> tuple[
 
 
 def _yolo(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    described = [f for f in rest if suffix_of(f.name) in _YOLO_OTHERS or _base(f) in (*CLASS_FILES, "notes.json")]
+    described = [f for f in rest if suffix_of(f.name) in _YOLO_OTHERS or _base(f) in (*CLASS_FILES, _NOTES)]
     texts = [f for f in rest if suffix_of(f.name) == ".txt" and f not in described]
     if not texts:
         return None

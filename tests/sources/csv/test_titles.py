@@ -117,7 +117,7 @@ def test_the_first_line_of_a_logger_is_left_out_by_what_is_advised(tmp_path):
     ("content", "names"),
     [
         (",x,x,y\n,mean,std,mean\nkind,,,\nA,1.5,2.5,3.5\nB,2.5,3.5,4.5\n", "kind,x_mean,x_std,y_mean"),
-        ("year,20,21,22\nsex,m,m,w\ncity,,,\nA,2,2,2\nB,2,2,3\n", "year_sex_city,20_m,21_m,22_w"),
+        ("year,20,21,22\nsex,m,m,w\ncity,,,\nA,2,2,2\nB,2,2,3\n", "year,20,21,22"),
         (",2023,2023,2024\n,m,w,m\ncity,,,\nA,1,,3\nB,,2,4\n", "city,2023_m,2023_w,2024_m"),
         ("Area;Men;;Women;\n;20;21;20;21\nA;0;1;2;3\nB;1;2;3;4\n", "Area,Men_20,Men_21,Women_20,Women_21"),
         (",20,,21,\nItem,n,p,n,p\nA,3,2.5,4,2.6\nB,4,3.5,5,3.6\n", "Item,20_n,20_p,21_n,21_p"),
@@ -134,8 +134,33 @@ def test_names_of_several_levels_are_refused_with_the_names_joined(tmp_path, con
 
 
 @pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ("Report 2024;;\n;;\nid;x;day\n1;0;1.2.24\n2;5;2.2.24\n", 2),
+        ("Company,Acme,\nDate,2024-01-01,\n,,\nid,age,score\n1,2,3\n4,5,6\n", 2),
+        ("Sales,,\nRegion,Month,Sum\nUlm,Jan,3\nJena,Feb,4\n", 2),
+        ("id,Q1,Q2\nID,How old are you?,How do you feel?\n1,20,3\n2,30,4\n3,40,5\n", 3),
+        ('id,q\nRecord,"Estimate!!Total, all"\n1,20\n2,30\n3,40\n', 3),
+        ("Time,A,B\n(ms),(V),[mV]\n0,1.5,2\n1,2.5,3\n2,3.5,4\n", 3),
+        ("Time,c,k\n-,µg/m³,1/s\n0,0.5,0.1\n1,1.5,1.1\n2,2.5,2.1\n", 3),
+    ],
+)
+def test_titles_descriptions_and_units_are_refused_with_what_leaves_them_out(tmp_path, content, rows):
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(UsageError, match=r"may be a title|may be names, units or") as caught:
+        read(tmp_path)
+    advice = re.findall(r"--skip-lines \d+(?: --columns \S+)?", caught.value.next_step)[-1]
+    assert len(read(tmp_path, advice)) == rows
+
+
+@pytest.mark.parametrize(
     "content",
-    ["name,a,b\nBob,x,y\nAnn,,\nKim,p,q\nLee,x,z\n", "area,month,sales\nUlm,Jan,3\n,Feb,4\nJena,Jan,5\n,Feb,6\n"],
+    [
+        "name,a,b\nBob,x,y\nAnn,,\nKim,p,q\nLee,x,z\n",
+        "area,month,sales\nUlm,Jan,3\n,Feb,4\nJena,Jan,5\n,Feb,6\n",
+        "name,hw1,hw2,hw3\nAnna,10,10,9\nBen,,,\nCara,9,8,9\nDora,5,5,6\n",
+        "time,t,p\n00:00,1.5,1.5\n00:01,,\n00:02,2.5,1.5\n00:03,2.0,1.0\n",
+    ],
 )
 def test_rows_with_empty_cells_are_no_names(tmp_path, content):
     (tmp_path / "a.csv").write_text(content)

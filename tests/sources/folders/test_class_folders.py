@@ -143,6 +143,9 @@ def test_the_folder_that_is_named_is_the_class_of_texts(tmp_path):
     assert classes == [("neg", "pos"), ("2022", "2023")]
     with pytest.raises(UsageError, match="fewer folders than --class-folder 3"):
         read_all(TextSource(), tmp_path, class_folder=3)
+    listed(tmp_path / "all", reviews("in/x", "in/y"))
+    with pytest.raises(UsageError, match="names one folder, in, around all files"):
+        read_all(TextSource(), tmp_path / "all", class_folder=1)
 
 
 def test_folders_of_one_name_below_different_ones_are_one_class_with_a_note(tmp_path):

@@ -235,6 +235,22 @@ CLASSES = (
         lambda f: _class_folders(f, ("entrenamiento", "prueba")),
         refusal=("--split train='entrenamiento/*' --split test='prueba/*' if",),
     ),
+    Case(
+        "splits in Spanish, what is advised",
+        lambda f: [
+            ("train" if index < 8 else "test", key, label)
+            for index, (_, key, label) in enumerate(_class_folders(f, ("entrenamiento", "prueba")))
+        ],
+        ("--split", "train=entrenamiento/*", "--split", "test=prueba/*"),
+    ),
+    Case(
+        "pictures in a folder a split, by globs",
+        lambda f: [
+            ("train" if label == "old" else "test", key, None)
+            for _, key, label in _class_folders(f, classes=("old", "new"))
+        ],
+        ("--split", "train=old/*", "--split", "test=new/*"),
+    ),
     Case("Speech Commands", _speech_commands, key="audio", refusal=("--format audio",)),
     Case(
         "Speech Commands with its lists",

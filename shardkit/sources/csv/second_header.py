@@ -1,0 +1,135 @@
+"""Whether the lines below the first one are rows: titles, units, descriptions and names of several levels are none."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from shardkit.errors import UsageError
+from shardkit.messages import printable, shown
+from shardkit.sources.base import place
+from shardkit.sources.csv.header import COMMENT, KINDS, NO_VALUES, FirstRows, is_of_a_kind, kind_of, share
+from shardkit.sources.text.type_inference import USUAL_NULLS
+
+# Fewer values tell no kind of a column.
+_MIN_COUNT = 3
+_MAX_LEVELS = 6
+# A name, a question or a description, also in brackets; `-` is the unit of what has none.
+_UNIT = re.compile(r"(?!<)\W{0,2}[^\W\d].{0,200}|%|°\w?|1/\w+", re.DOTALL)
+
+
+def check_no_second_header(rows: FirstRows, num_skipped: int = 0) -> None:
+    """Checks that the lines below the first one are rows: where all values of a column but its first are numbers, dates
+    or the like, a line may hold names, or units, unless a value of it is of the kind of its column. Two such lines may
+    be there, as loggers write them. Below merged cells, and above the names of an index, numbers are names too.
+
+    Args:
+        rows: The first line, which may be the header, and what is below it.
+        num_skipped: Lines above the header that `--skip-lines` passes over.
+
+    Raises:
+        UsageError: If one may be none.
+    """
+    lines = [[cell.strip() for cell in rows.cells], *_first_lines(rows.below, _MAX_LEVELS)]
+    num_titles = _num_titles(lines)
+    if num_titles:
+        raise UsageError(
+            "the first line may be a title above the table",
+            where=place(rows.file),
+            why="cells of it are empty, and none of a line below it is",
+            next_step=f"Say which: --skip-lines {num_skipped + num_titles} takes {shown(lines[num_titles][0])} and the "
+            "like as the names, --header takes the first line",
+        )
+    number, why = _num_levels(lines), "names of several levels are written so, by data frames and above merged cells"
+    has_levels = number > 0 or "" in lines[0][1:]
+    for few in (2, 1):
+        if not number and (word := _word_above_kinds(rows.below, few)) is not None:
+            number, why = few, f"{shown(word)} stands above values of another kind in it"
+    if not number:
+        return
+    if number == 1 and (mark := COMMENT.match(rows.cells[0])) is not None:
+        ways = f"--comment {shlex.quote(mark[0])} takes it as the names"
+    else:
+        first = num_skipped + 1
+        as_names = f"--skip-lines {first} takes it as the names, " if number == 1 and not has_levels else ""
+        names = shlex.quote(printable(_joined(lines[: number + 1]) if has_levels else ",".join(lines[0])))
+        ways = f"{as_names}--skip-lines {first + number} --columns {names} leaves {'it' if number == 1 else 'them'} out"
+    below, reader = ("the second line", "it as a row") if number == 1 else (f"lines 2 to {number + 1}", "them as rows")
+    raise UsageError(
+        f"{below} may be names, units or {'a row' if number == 1 else 'rows'}",
+        where=place(rows.file),
+        why=why,
+        next_step=f"Say which: {ways}, --header takes {reader}",
+    )
+
+
+def _num_titles(lines: Sequence[Sequence[str]]) -> int:
+    """Returns how many lines are above that of names: a title in the first cell, or lines above one that is blank."""
+    names = next((i for i, line in enumerate(lines) if all(line)), 0)
+    titles = [line for line in lines[:names] if any(line)]
+    is_alone = len(titles) == 1 and not any(titles[0][1:])
+    are_titles = len(lines[0]) >= _MIN_COUNT and any(lines[0]) and (is_alone or len(titles) < names)
+    return names if are_titles and not any(map(is_of_a_kind, lines[names])) else 0
+
+
+def _num_levels(lines: Sequence[Sequence[str]]) -> int:
+    """Returns how many lines below the first one are names with it; 0 if none is for sure.
+
+    Data frames write a line of each level of names, of which the outer ones repeat, and then the name of the index
+    alone. Below merged cells, as of `Area;Men;;Women;`, the second line begins with an empty one, as `;2023;2024`.
+    """
+    if len(lines[0]) < _MIN_COUNT or len(lines) < _MIN_COUNT:
+        return 0
+    index = next((i for i, line in enumerate(lines) if i > 1 and line[0] and not any(line[1:])), 0)
+    levels = lines[:index]
+    if levels and all(all(line[1:]) for line in levels) and len(set(lines[0][1:])) < len(lines[0]) - 1:
+        return index
+    _, second, *further = lines
+    is_merged = not second[0] and all(second[1:]) and not all(lines[0][1:])
+    return int(is_merged and all(line[0] for line in further))
+
+
+def _joined(lines: Sequence[Sequence[str]]) -> str:
+    """Returns names for `--columns`, joined of all levels; letters for them if two would be the same."""
+    outer = [lines[0][0]]
+    for cell in lines[0][1:]:
+        outer.append(cell or (outer[-1] if len(outer) > 1 else ""))
+    levels = zip(outer, *lines[1:], strict=True)
+    names = ["_".join(cell for cell in cells if cell) for cells in levels]
+    return ",".join(names) if "" not in names and len(set(names)) == len(names) else "A,B,..."
+
+
+def _word_above_kinds(below: Sequence[pa.Array], number: int) -> str | None:
+    """Returns a word of the first lines above values of other kinds; None if these may be rows.
+
+    A cell may be empty, as that of the units of a time. Few values are enough below a line of words alone.
+    """
+    words: list[str] = []
+    are_words = all(len(column) > number and _is_unit((column[0].as_py() or "").strip()) for column in below)
+    min_count = 1 if are_words and len(below) > 2 else _MIN_COUNT
+    for column in below:
+        first = [(cell or "").strip() for cell in column[:number].to_pylist()]
+        rest = column[number:].drop_null()
+        kind = kind_of(rest) if len(rest) >= min_count else None
+        if kind is None or share(rest, KINDS[kind]) < 1:
+            continue
+        given = [cell for cell in first if cell]
+        if not all(map(_is_unit, given)):
+            return None
+        words += [cell for cell in given if cell != "-"]
+    # A bad row may be a word with nothing behind it.
+    is_alone = len(words) == 1 and len(below) > 1 and not any(_first_lines(below[1:], 1)[0])
+    return words[0] if words and all(map(any, _first_lines(below, number))) and not is_alone else None
+
+
+def _first_lines(below: Sequence[pa.Array], number: int) -> list[list[str]]:
+    is_there = [line for line in range(number) if all(len(column) > line for column in below)]
+    return [[(column[line].as_py() or "").strip() for column in below] for line in is_there]
+
+
+def _is_unit(cell: str) -> bool:
+    is_word = _UNIT.fullmatch(cell) is not None and cell not in USUAL_NULLS and cell.lower() not in NO_VALUES
+    return cell == "-" or (is_word and not is_of_a_kind(cell))
