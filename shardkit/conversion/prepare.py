@@ -62,6 +62,10 @@ from shardkit.sources.listing import Expanded, expand_inputs
 from shardkit.sources.split_names import files_of_splits, in_order, split_of
 from shardkit.storage import files as storage
 from shardkit.transforms.pipeline import TransformPlan, plan_transforms
+from shardkit.units import MiB
+
+# About 10,000 web addresses: what a conversion that goes on fetches once more is little.
+_FETCHED_SPLIT_BYTES = MiB
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,6 +208,7 @@ def _inspected(
         has_source_column=options.transforms.source_column is not None,
         leave_out=None if base is None else functools.partial(leave_out_known, base=base),
         declared=declared_types(schema, options.transforms.cast),
+        split_bytes=None if options.transforms.fetch is None else _FETCHED_SPLIT_BYTES,
     )
     inspected = inspect_inputs(expanded, tolerant, work_root, asked)
     return _with_files_of_splits(options, inspected, is_appended=base is not None)

@@ -33,7 +33,7 @@ from shardkit.conversion.exchange import (
     upload,
     upload_progress,
 )
-from shardkit.conversion.extract.extract import extract_split, fetch_extracted, load_extracted
+from shardkit.conversion.extract.extract import extract_split, fetch_extracted, forget_unfetched, load_extracted
 from shardkit.conversion.extract.first_pass import mark_names, mark_rows, run_first_pass
 from shardkit.conversion.extract.runs import Segment
 from shardkit.conversion.extracted import Extracted, run_names, statistics_name
@@ -54,6 +54,7 @@ from shardkit.conversion.shards.layout import (
 from shardkit.conversion.shards.shard_file import shard_record_name
 from shardkit.conversion.shards.write import write_shards
 from shardkit.dataset.manifest import ShardInfo
+from shardkit.errors import BadInputError
 from shardkit.runtime.process_limits import return_freed_memory
 
 _RUNS_A_PORTION = 32
@@ -192,7 +193,11 @@ def make_layout(opened: Opened) -> tuple[Layout, list[Extracted]]:
         pa.default_memory_pool().release_unused()
         fetch_extracted(plan)
         extracted = load_extracted(plan)
-        check_bad_rows(plan, extracted)
+        try:
+            check_bad_rows(plan, extracted)
+        except BadInputError:
+            forget_unfetched(plan, extracted)
+            raise
         layout = plan_layout(plan, extracted, opened.num_threads)
         upload(plan, [LAYOUT_FILE])
     return layout, extracted

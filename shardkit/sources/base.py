@@ -8,7 +8,7 @@ features exactly. Everything here crosses process borders as JSON, in the plan.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, cast
 
 import msgspec
@@ -250,6 +250,12 @@ def settle(source: Source, files: tuple[RawFile, ...], options: SourceOptions) -
     """
     decided = getattr(source, "settle", None)
     return options if decided is None else cast(SourceOptions, decided(files, options))
+
+
+def cut_to(source: Source, split_bytes: int | None) -> Source:
+    """Returns the source that cuts files of lines into splits of about a size; as it is for other formats and None."""
+    is_cut = split_bytes is not None and source.format in ("csv", "json", "text")
+    return replace(source, split_bytes=split_bytes) if is_cut and isinstance(source, SourceSettings) else source
 
 
 def read_together(

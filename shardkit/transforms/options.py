@@ -2,7 +2,7 @@
 
 The steps apply in this order, whatever the order they are named in:
 
-    source column -> check media -> cast -> rename -> drop rows with nulls -> map -> select -> Unicode form
+    fetch -> source column -> check media -> cast -> rename -> drop rows with nulls -> map -> select -> Unicode form
     -> lower case -> tokenize -> images
 
 So `cast` and `rename` name columns of the source, and every later step names columns after the steps before it.
@@ -11,7 +11,7 @@ So `cast` and `rename` name columns of the source, and every later step names co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -23,6 +23,7 @@ ROWS = "Rows and columns"
 ALL_COLUMNS = "*"
 
 UnicodeForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
+FetchKind = Literal["bytes", "image", "audio"]
 
 
 class ImageSize(Named):
@@ -50,6 +51,21 @@ class ImageSize(Named):
         return "x".join(map(str, value)) if value else None
 
 
+class Fetch(Named):
+    """A column of web addresses, and what they give."""
+
+    is_one = True
+
+    def parse(self, text: Any) -> Any:
+        """Returns the column and the kind."""
+        column, sign, kind = text.rpartition("=")
+        return (column, kind) if sign and column and kind in get_args(FetchKind) else (text, "bytes")
+
+    def write(self, value: Any, recipe: Mapping[str, Any]) -> Any:
+        """Returns the column and the kind as one text."""
+        return "=".join(value) if value else None
+
+
 class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is done to the rows, as each `Option` describes it.
 
@@ -59,6 +75,19 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         apply_exif: None where no images are written anew.
     """
 
+    fetch: Annotated[tuple[str, FetchKind] | None, Option(
+        "--fetch",
+        "Add what the web addresses in a column give: images as column image, sounds as audio, or anything as content. "
+        "One that cannot be fetched makes its row a bad one.",
+        ROWS, "content", form=Fetch("COLUMN[=image|audio]"),
+    )] = None  # fmt: skip
+    fetch_private: Annotated[bool, Option(
+        "--fetch-private", "Fetch from hosts of private networks and of this machine, too.", ROWS, "content",
+    )] = False  # fmt: skip
+    fetch_disallowed: Annotated[bool, Option(
+        "--fetch-disallowed", "Fetch what robots.txt of a host or the header X-Robots-Tag disallows, too.",
+        ROWS, "content",
+    )] = False  # fmt: skip
     source_column: Annotated[str | None, Option(
         "--source-column", "Add a text column of this name that holds the file of each row.",
         ROWS, "content", form=Named("NAME"),

@@ -15,17 +15,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shardkit.errors import BadInputError, UsageError
+from shardkit.errors import UsageError
 from shardkit.features import Features, make_feature, stored_like
 from shardkit.messages import printable, shown
 from shardkit.runtime.bounded import bounded
-from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions, rejected_row
+from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions
 from shardkit.transforms.columns import CastStep, cast_step, drop_null_step, rename_step
+from shardkit.transforms.fetch.rows import with_fetched_column
 from shardkit.transforms.images import ImageStep, image_step
 from shardkit.transforms.map import MapStep
 from shardkit.transforms.media_check import media_check
 from shardkit.transforms.options import TransformOptions
-from shardkit.transforms.row_origin import origin_of, origins_of, place_of, raw_rows
+from shardkit.transforms.row_origin import bad_row, rejected_rows
 from shardkit.transforms.select import select_step
 from shardkit.transforms.steps import Positions, RowFailure, Step
 from shardkit.transforms.text import lower_step, tokenize_step, unicode_step
@@ -72,7 +73,7 @@ def plan_transforms(
     """
     options = with_hashes(options)
     steps = _steps(features, options, source)
-    after = steps[-1].features if steps else with_source_column(features, options.source_column)
+    after = steps[-1].features if steps else _features_before(features, options)
     return TransformPlan(
         input_features=features, output_features=stored_like(after, held), options=options, source=source
     )
@@ -97,7 +98,7 @@ def apply(plan: TransformPlan, rows: RowBatch, files: tuple[RawFile, ...], split
     """Returns the rows after all steps.
 
     Args:
-        rows: A batch of the input features.
+        rows: A batch of the input features, and of what was fetched.
 
     Raises:
         BadInputError: At the first row that a step cannot take, unless bad rows are tolerated.
@@ -117,13 +118,15 @@ def apply(plan: TransformPlan, rows: RowBatch, files: tuple[RawFile, ...], split
         batch = taken.batch
         kept = kept if taken.kept is None else kept[taken.kept]
         num_rounded = _carried(num_rounded, step, taken.num_rounded)
+    # A rejected row is kept as the source gave it.
+    raw = rows._replace(batch=rows.batch.select([f.name for f in plan.input_features]))
     if failures and not is_tolerant:
         # Later steps saw only the rows before the one that failed, so the last failure is the first row's.
-        raise _bad_row(failures[-1], rows, files, split, plan)
+        raise bad_row(failures[-1], raw, files, split, plan.source)
     num_filtered = _count_filtered(rows, kept, failures)
     if not failures and len(kept) == rows.batch.num_rows:
         return Applied(rows._replace(batch=batch, num_rounded=num_rounded), num_filtered)
-    rejected = _rejected(sorted(failures, key=lambda f: f.row), rows, files, split, plan)
+    rejected = rejected_rows(sorted(failures, key=lambda f: f.row), raw, files, split, plan.source)
     indices = rows.file_indices
     return Applied(
         RowBatch(
@@ -140,7 +143,7 @@ def apply(plan: TransformPlan, rows: RowBatch, files: tuple[RawFile, ...], split
 @functools.lru_cache(maxsize=8)
 def _steps(features: Features, options: TransformOptions, source: SourceOptions) -> tuple[Step, ...]:
     steps: list[Step] = []
-    features = with_source_column(features, options.source_column)
+    features = _features_before(features, options)
 
     def now() -> Features:
         return steps[-1].features if steps else features
@@ -169,6 +172,11 @@ def _steps(features: Features, options: TransformOptions, source: SourceOptions)
     return (*steps, images) if images is not None else tuple(steps)
 
 
+def _features_before(features: Features, options: TransformOptions) -> Features:
+    """Returns what the first step gets."""
+    return with_source_column(with_fetched_column(features, options), options.source_column)
+
+
 def _carried(before: dict[str, int], step: Step, added: Mapping[str, int]) -> dict[str, int]:
     sources = {f.name: f.name for f in step.features} if step.sources is None else step.sources
     after = {new: before[old] for new, old in sources.items() if old in before}
@@ -188,34 +196,6 @@ def _count_filtered(rows: RowBatch, kept: Positions, failures: list[RowFailure])
     is_left_out[[f.row for f in failures]] = False
     indices, counts = np.unique(rows.file_indices[is_left_out], return_counts=True)
     return dict(zip(indices.tolist(), counts.tolist(), strict=True))
-
-
-def _bad_row(
-    failure: RowFailure, rows: RowBatch, files: tuple[RawFile, ...], split: InputSplit, plan: TransformPlan
-) -> BadInputError:
-    where = place_of(origin_of(rows, failure.row, files, split, plan.source), files)
-    return BadInputError(failure.error.what, where=where, why=failure.error.why, next_step=_NEXT_STEP)
-
-
-def _rejected(
-    failures: list[RowFailure], rows: RowBatch, files: tuple[RawFile, ...], split: InputSplit, plan: TransformPlan
-) -> list[RejectedRow]:
-    positions = np.array([f.row for f in failures], dtype=np.int64)
-    origins = origins_of(rows, positions, files, split, plan.source)
-    raws = raw_rows(rows.batch, positions[[f.error.raw is None for f in failures]])
-    return [
-        rejected_row(
-            BadInputError(f.error.what, why=f.error.why),
-            file_index=origin.file_index,
-            position=origin.position,
-            first_byte=None,
-            raw=next(raws) if f.error.raw is None else f.error.raw,
-        )
-        for f, origin in zip(failures, origins, strict=True)
-    ]
-
-
-_NEXT_STEP = "Correct the row, leave it out with --select or --map, or use --on-bad-record skip or quarantine"
 
 
 def with_source_column(features: Features, name: str | None) -> Features:

@@ -1,4 +1,4 @@
-"""Finds the origin of a row for messages from its identity, because batches carry no row numbers."""
+"""Bad rows with their origin, which is found from their identities, because batches carry no row numbers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from shardkit.errors import BadInputError
 from shardkit.sources.base import (
     MAX_ROWS_OF_A_SPLIT,
     InputSplit,
     RawFile,
+    RejectedRow,
     RowBatch,
     SourceOptions,
     place,
+    rejected_row,
     row_identities,
 )
 from shardkit.sources.formats import format_named
-from shardkit.transforms.steps import Positions
+from shardkit.transforms.steps import Positions, RowFailure
 
 _MAX_ITEMS = 2**20
+_NEXT_STEP = "Correct the row, leave it out with --select or --map, or use --on-bad-record skip or quarantine"
 
 
 class Origin(NamedTuple):
@@ -67,6 +71,42 @@ def place_of(origin: Origin, files: tuple[RawFile, ...]) -> str:
     """Returns the origin for a message, such as `a.csv, row 5`."""
     name = place(files[origin.file_index])
     return f"{name}, {origin.position}" if origin.position else name
+
+
+def bad_row(
+    failure: RowFailure,
+    rows: RowBatch,
+    files: tuple[RawFile, ...],
+    split: InputSplit,
+    source: SourceOptions,
+    next_step: str = _NEXT_STEP,
+) -> BadInputError:
+    """Returns the error of a row that ends the conversion."""
+    where = place_of(origin_of(rows, failure.row, files, split, source), files)
+    return BadInputError(failure.error.what, where=where, why=failure.error.why, next_step=next_step)
+
+
+def rejected_rows(
+    failures: list[RowFailure],
+    rows: RowBatch,
+    files: tuple[RawFile, ...],
+    split: InputSplit,
+    source: SourceOptions,
+) -> list[RejectedRow]:
+    """Returns rows that are left out, each with its reason and what the source gave."""
+    positions = np.array([f.row for f in failures], dtype=np.int64)
+    origins = origins_of(rows, positions, files, split, source)
+    raws = raw_rows(rows.batch, positions[[f.error.raw is None for f in failures]])
+    return [
+        rejected_row(
+            BadInputError(f.error.what, why=f.error.why),
+            file_index=origin.file_index,
+            position=origin.position,
+            first_byte=None,
+            raw=next(raws) if f.error.raw is None else f.error.raw,
+        )
+        for f, origin in zip(failures, origins, strict=True)
+    ]
 
 
 def raw_rows(batch: pa.RecordBatch, positions: Positions) -> Iterator[bytes]:

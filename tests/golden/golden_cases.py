@@ -1,5 +1,7 @@
 """The golden conversions: their options, how they are run, and how a dataset is described in `expected.json`."""
 
+import atexit
+import functools
 import gzip
 import hashlib
 import json
@@ -9,6 +11,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
 
@@ -82,7 +87,32 @@ CASES = {
     ],
     "colours": ["{inputs}/photos", "--class-folder", "1", "--num-shards", "1"],
     "checked": ["{inputs}/photos", "--check-media", "--num-shards", "2"],
+    "fetched": [
+        *("{web}/fetched.csv", "--fetch", "url=image", "--fetch-private", "--fetch-disallowed"),
+        *("--on-bad-record", "skip", "--max-bad", "50%", "--select", "SELECT name, image FROM rows"),
+    ],
 }
+
+
+@functools.cache
+def web():
+    """Serves the inputs until the tests end, and returns a folder with a list of photos of that server.
+
+    Ports differ from one run to the next, but not in their length, and no row keeps an address.
+    """
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(INPUTS)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    names = [*(f"photos/{colour}/{i}.png" for colour in ("blue", "red") for i in range(4)), "rows.py", "missing.png"]
+    rows = [f"http://127.0.0.1:{server.server_port:05d}/{name},{name}" for name in names]
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    (folder / "fetched.csv").write_text("\n".join(["url,name", *rows]) + "\n")
+    return folder
 
 
 def train(output, num_epochs, folder, *options):
@@ -99,11 +129,12 @@ def shardkit(*arguments, folder, code=0):
     """Runs the command line and returns what it printed.
 
     Args:
-        arguments: Of the command; `{inputs}` becomes the folder of the inputs.
+        arguments: Of the command; `{inputs}` becomes the folder of the inputs, `{web}` that of the list of photos.
         folder: Where it runs.
         code: With which it must end.
     """
     filled = [str(a).replace("{inputs}", str(INPUTS)) for a in arguments]
+    filled = [a.replace("{web}", str(web())) if "{web}" in a else a for a in filled]
     # The command runs elsewhere, with the shardkit that this process has.
     places = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     found = subprocess.run(
@@ -156,7 +187,9 @@ def describe(dataset, version=1):
     return {
         "fingerprint": manifest["fingerprint"],
         "recipe": manifest["recipe"],
-        "recipe_file": recipe.replace(str(INPUTS), "{inputs}").splitlines(),
+        "recipe_file": re.sub(r"convert \S+/fetched.csv", "convert {web}/fetched.csv", recipe)
+        .replace(str(INPUTS), "{inputs}")
+        .splitlines(),
         "features": manifest["features"],
         "accounting": {k: v for k, v in manifest["accounting"].items() if k != "rejected_files"},
         "records": records,

@@ -106,6 +106,14 @@ def load_extracted(plan: Plan) -> list[Extracted]:
     ]
 
 
+def forget_unfetched(plan: Plan, extracted: Sequence[Extracted]) -> None:
+    """Forgets input splits with rejected rows if rows are fetched: what a server refused, it may give another time."""
+    if plan.transforms.options.fetch is not None:
+        for part in extracted:
+            if part.rejected_by_file:
+                plan.work_path("extract", f"{part.input_split_index}.msgpack").unlink(missing_ok=True)
+
+
 def statistics_parts(plan: Plan, extracted: Sequence[Extracted], position: int) -> Iterator[bytes]:
     """Yields the counts of each input split for the rows of one dataset split, in the order of the inputs.
 

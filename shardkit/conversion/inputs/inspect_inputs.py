@@ -26,7 +26,7 @@ from shardkit.features import Features, make_feature
 from shardkit.file_types import format_of, has_image_suffix, suffix_of
 from shardkit.messages import printable, shown
 from shardkit.sources import source_for
-from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions, settle
+from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions, cut_to, settle
 from shardkit.sources.columns.sampling import READ_AGAIN_BYTES
 from shardkit.sources.exploded import exploded
 from shardkit.sources.files.streams import open_stored, read_exactly
@@ -93,6 +93,7 @@ class InspectOptions(msgspec.Struct, frozen=True, kw_only=True):
         has_source_column: Whether rows tell the file that they are from.
         leave_out: Takes files out of the listing that a dataset has, which the others are appended to; None takes none.
         declared: Columns and types that a user declares, for files whose types do not go together.
+        split_bytes: Wanted size of a part of the inputs; None chooses by the size of the file.
     """
 
     allow_empty: bool
@@ -100,6 +101,7 @@ class InspectOptions(msgspec.Struct, frozen=True, kw_only=True):
     has_source_column: bool = False
     leave_out: Callable[[Listing], Listing] | None = None
     declared: tuple[tuple[str, str], ...] = ()
+    split_bytes: int | None = None
 
 
 class _Contents(NamedTuple):
@@ -152,7 +154,7 @@ def _without_advice(inspected: InspectedInputs, declared: Mapping[str, str]) -> 
 
 def _inspect(expanded: Expanded, options: SourceOptions, work_root: str, asked: InspectOptions) -> InspectedInputs:
     labels_sha256 = _hash_of_labels(options)
-    key = _key_of(expanded, options, labels_sha256, allow_empty=asked.allow_empty)
+    key = _key_of(expanded, options, labels_sha256, asked)
     listing = None
     if asked.leave_out is not None:
         listing = asked.leave_out(_without_others(list_files(expanded, options), options))
@@ -174,7 +176,7 @@ def _inspect_listing(
         listed, options = beside.files, msgspec.structs.replace(options, labels=beside.labels)
         labels_sha256 = _hash_of_labels(options)
     choice = _choose(listed, options, allow_empty=asked.allow_empty)
-    source = exploded(choice.source, options)
+    source = exploded(cut_to(choice.source, asked.split_bytes), options)
     if choice.passed_over:
         passed = {file.name for file in choice.passed_over}
         listed = tuple(file for file in listed if file.name not in passed)
@@ -285,19 +287,17 @@ def _name_of(key: str) -> str:
     return f"understood-{key}.msgpack"
 
 
-def _key_of(expanded: Expanded, options: SourceOptions, labels_sha256: str | None, *, allow_empty: bool) -> str:
+def _key_of(expanded: Expanded, options: SourceOptions, labels_sha256: str | None, asked: InspectOptions) -> str:
     # Names may be no UTF-8; reading them reports it.
     files = [(os.fsencode(f.path), f.num_bytes, f.version) for f in expanded.files]
     document = (
         __version__,
         files,
-        os.fsencode(expanded.root),
-        len(expanded.repeated),
+        (os.fsencode(expanded.root), len(expanded.repeated)),
         sorted((os.fsencode(path), shard) for path, shard in expanded.shards.items()),
         [(os.fsencode(path), os.fsencode(kept)) for path, kept in expanded.linked],
         options,
-        labels_sha256,
-        allow_empty,
+        (labels_sha256, asked.allow_empty, asked.split_bytes),
     )
     return xxhash.xxh3_128_hexdigest(msgspec.msgpack.encode(document))
 

@@ -52,6 +52,7 @@ def check_options(options: ConvertRequest) -> None:
             "TensorFlow Datasets reads uncompressed shards only", next_step="Add --compression none, or drop --tfds"
         )
     _check_bad_row_options(options)
+    _check_fetch_options(options)
 
 
 def check_source_options(options: SourceOptions) -> None:
@@ -123,6 +124,21 @@ def _check_bad_row_options(options: ConvertRequest) -> None:
             "--max-bad has no meaning where the first bad row ends the conversion",
             next_step="Add --on-bad-record skip or --on-bad-record quarantine",
         )
+
+
+def _check_fetch_options(options: ConvertRequest) -> None:
+    if options.transforms.fetch is None:
+        if options.transforms.fetch_private or options.transforms.fetch_disallowed:
+            option = "--fetch-private" if options.transforms.fetch_private else "--fetch-disallowed"
+            raise UsageError(f"{option} is for --fetch", next_step="Name the column of web addresses with --fetch")
+        return
+    for option in ("dedup", "sample", "stratify", "split_by"):
+        if getattr(options, option) is not None:
+            raise UsageError(
+                f"--fetch and --{option.replace('_', '-')} exclude each other",
+                why="all rows would be fetched twice, and a server may give something else the second time",
+                next_step="Convert without it, then convert the dataset that you get with it",
+            )
 
 
 _DATA = ("train-00000-of-00001.tfrecord.gz", "train-00000-of-00001.tfrecord", "rejected-00000.jsonl.gz")

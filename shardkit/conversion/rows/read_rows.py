@@ -32,6 +32,7 @@ from shardkit.sources.base import (
 )
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.split_names import split_for_word
+from shardkit.transforms.fetch.rows import fetched
 from shardkit.transforms.pipeline import Applied, apply
 from shardkit.transforms.row_origin import origin_of, place_of, raw_row
 from shardkit.transforms.steps import empty_batch
@@ -56,19 +57,32 @@ def read_rows(plan: Plan, input_split: InputSplit, damage: dict[int, str]) -> It
         DamagedFileError: If the only file cannot be read, or any where bad rows are not tolerated.
     """
     crash_record = load_crash_record(plan, input_split.index)
-    features = plan.transforms.input_features
     with Attempt(plan.work_dir, input_split.index) as attempt:
         transformer = _Transformer(plan, input_split, crash_record, attempt)
-        for number, rows in enumerate(_read(plan, input_split, crash_record, features, attempt, damage)):
+        for number, rows in enumerate(_fetched(plan, input_split, crash_record, attempt, damage)):
             if rows.batch.num_rows == 0 and not rows.rejected:
                 continue
-            if plan.inferred:
-                _refuse_narrow(plan, rows)
             applied = transformer.transform(number, rows)
             attempt.rest()
             applied = without_unknown_splits(plan, input_split, applied)
             if applied.rows.batch.num_rows or applied.rows.rejected or applied.num_filtered:
                 yield applied
+
+
+def _fetched(
+    plan: Plan, split: InputSplit, crash_record: CrashRecord, attempt: Attempt, damage: dict[int, str]
+) -> Iterator[RowBatch]:
+    """Yields what is transformed: the rows as they are read, with what their web addresses give."""
+    batches = _checked(plan, _read(plan, split, crash_record, plan.transforms.input_features, attempt, damage))
+    options = plan.transforms.options
+    return batches if options.fetch is None else fetched(batches, options, plan.files, split, plan.recipe.source)
+
+
+def _checked(plan: Plan, batches: Iterator[RowBatch]) -> Iterator[RowBatch]:
+    for rows in batches:
+        if plan.inferred:
+            _refuse_narrow(plan, rows)
+        yield rows
 
 
 def _refuse_narrow(plan: Plan, rows: RowBatch) -> None:
@@ -93,7 +107,7 @@ def name_crashed(plan: Plan, input_split: InputSplit) -> Iterator[str]:
     if not crashes:
         return
     with Attempt(plan.work_dir, input_split.index) as attempt:
-        batches = _read(plan, input_split, crash_record, plan.transforms.input_features, attempt, {})
+        batches = _fetched(plan, input_split, crash_record, attempt, {})
         for number, rows in enumerate(batches):
             for crash in crashes:
                 if crash.batch == number:
