@@ -52,9 +52,9 @@ def command(ctx: click.Context, /, inputs: tuple[str, ...], destination: str, **
     from shardkit.cli.run_convert import convert
     from shardkit.runtime.process_limits import limit_memory
 
-    if not inputs and not typed["dry_run"]:
+    if not inputs and not typed["dry_run"] and not typed["fetch_again"]:
         raise click.UsageError("Missing argument 'DESTINATION': the folder of the dataset.", ctx)
-    if not inputs:
+    if not inputs and not typed["fetch_again"]:
         from shardkit.cli.pages.convert_page import NO_DESTINATION
 
         inputs, destination = (destination,), NO_DESTINATION

@@ -21,6 +21,7 @@ from shardkit.conversion.inputs.append_check import (
     source_features,
 )
 from shardkit.conversion.inputs.database_rows import holds_server_rows, names_server, server_rows
+from shardkit.conversion.inputs.fetch_again import with_rows_again
 from shardkit.conversion.inputs.inspect_inputs import InspectedInputs, InspectOptions, inferred_columns, inspect_inputs
 from shardkit.conversion.inputs.option_checks import check_options, choose_level, refuse_other_texts, refuse_own_output
 from shardkit.conversion.inputs.recipe_checks import check_against_recipe, recipe_of
@@ -104,6 +105,8 @@ def prepare(options: ConvertRequest) -> Prepared:
         options = check_against_recipe(options, recipe_of(base.manifest, storage.redact(destination)))
         # The dataset has examples; a day without rows is no error.
         options = msgspec.structs.replace(options, allow_empty=True)
+        if options.fetch_again:
+            options = with_rows_again(options, base, work_root)
         return _prepare(options, destination, work_root, exchange, base)
     with server_rows(options, work_root) as rows:
         if rows is None:

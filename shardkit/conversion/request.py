@@ -188,6 +188,11 @@ class ConvertRequest(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fi
         "Add the files that a dataset does not have yet: its next version keeps all shards and gets more beside "
         "them, by the recipe that it holds.", OTHER, "run", is_common=True,
     )] = False  # fmt: skip
+    fetch_again: Annotated[bool, Option(
+        "--fetch-again",
+        "With --append, in place of inputs: try the quarantined rows of the dataset again that could not be fetched.",
+        OTHER, "run",
+    )] = False  # fmt: skip
     rebase: Annotated[bool, Option(
         "--rebase/--no-rebase",
         "Whether an append goes behind versions that other appends made meanwhile. Without, it ends with code 4.",

@@ -73,13 +73,16 @@ def pack_files(lines: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
         yield b"".join((*parts, compressor.flush())), num_rows
 
 
-def read_rejected(dataset: Dataset) -> Iterator[RejectedRecord]:
+def read_rejected(dataset: Dataset, first: int = 0) -> Iterator[RejectedRecord]:
     """Yields all rows that were quarantined, in the order of the inputs.
+
+    Args:
+        first: The file of them to begin with.
 
     Raises:
         DamageError: If a file of them is not what the manifest states.
     """
-    for info in dataset.manifest.accounting.rejected_files:
+    for info in dataset.manifest.accounting.rejected_files[first:]:
         problem, content = check_file(dataset, info)
         if problem is not None:
             raise DamageError(problem, where=info.path, next_step="Run: shardkit verify")

@@ -61,7 +61,10 @@ def show_nothing_new(console: Console, nothing: NothingNew, destination: str) ->
 
     number = nothing.num_known
     files = "the only file is" if number == 1 else f"all {format_count(number)} files are"
-    text = f"Nothing to append: {files} in version {nothing.base.version} of {storage.redact(destination)} already"
+    version = f"version {nothing.base.version} of {storage.redact(destination)}"
+    text = f"Nothing to append: {files} in {version} already"
+    if number == 0:
+        text = f"Nothing to append: {version} has no rows that are to be fetched again"
     console.print(visible(text), soft_wrap=True, markup=False)
     for note in nothing.notes:
         console.print(visible(f"note: {storage.redact(note)}"), soft_wrap=True, markup=False)

@@ -127,6 +127,8 @@ def _check_bad_row_options(options: ConvertRequest) -> None:
 
 
 def _check_fetch_options(options: ConvertRequest) -> None:
+    if options.fetch_again and not options.append:
+        raise UsageError("--fetch-again is for --append", next_step="Add --append, and leave out the inputs")
     if options.transforms.fetch is None:
         if options.transforms.fetch_private or options.transforms.fetch_disallowed:
             option = "--fetch-private" if options.transforms.fetch_private else "--fetch-disallowed"

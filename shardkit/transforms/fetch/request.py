@@ -209,13 +209,17 @@ class _Response(http.client.HTTPResponse):
 
     def __init__(self, sock: socket.socket, *args: Any, deadline: float, **options: Any) -> None:
         super().__init__(sock, *args, **options)
-        self.fp.close()
-        self.fp = io.BufferedReader(_Until(sock, deadline))
+        self.fp = io.BufferedReader(_Until(sock, self.fp, deadline))
 
 
 class _Until(io.RawIOBase):
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._socket, self._deadline = sock, deadline
+    def __init__(self, sock: socket.socket, file: io.BufferedIOBase, deadline: float) -> None:
+        # The file keeps the socket open once the connection is closed.
+        self._socket, self._file, self._deadline = sock, file, deadline
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
     def readable(self) -> bool:
         return True

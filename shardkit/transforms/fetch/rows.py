@@ -40,7 +40,7 @@ _HEAD_BYTES = 64
 _NAMES: dict[FetchKind, str] = {"bytes": "content", "image": "image", "audio": "audio"}
 _MEDIA_TYPES: dict[FetchKind, str | None] = {"bytes": None, "image": "image/*", "audio": "audio/*"}
 _NEXT_STEP = "Correct the row, or leave such rows out with --on-bad-record skip or quarantine"
-_NO_CONTENT = "the URL cannot be fetched"
+NO_CONTENT = "the URL cannot be fetched"
 _Found = bytes | RowError | None
 
 
@@ -137,9 +137,9 @@ class _Fetcher:
         try:
             content = self._client.fetch(address)
         except FetchError as error:
-            return RowError(_NO_CONTENT, error.why)
+            return RowError(NO_CONTENT, error.why)
         if not _IS_OF_KIND[self._kind](content[:_HEAD_BYTES]):
-            return RowError(_NO_CONTENT, f"what it gives is no {self._kind}")
+            return RowError(NO_CONTENT, f"what it gives is no {self._kind}")
         with self._lock:
             self._num_held_bytes += len(content)
         return content
