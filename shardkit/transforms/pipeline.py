@@ -82,7 +82,8 @@ def plan_transforms(
 def transform_notes(plan: TransformPlan) -> tuple[str, ...]:
     """Returns notes on the transformations for the user, one sentence each."""
     steps = _steps(plan.input_features, plan.options, plan.source)
-    return tuple(note for step in steps if isinstance(step, (CastStep, MapStep, ImageStep)) for note in step.notes)
+    notes = tuple(note for step in steps if isinstance(step, (CastStep, MapStep, ImageStep)) for note in step.notes)
+    return notes if plan.options.fetch is None else ("sizes leave out what --fetch will add to the rows", *notes)
 
 
 def load_steps(plan: TransformPlan) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from urllib.parse import SplitResult, urljoin
 
 from shardkit.runtime.threads import current_stop_event
@@ -42,9 +43,8 @@ class Client:
         return answer.content
 
     def _fetch_robots(self, url: SplitResult) -> bytes:
-        limits = Limits(max_bytes=_ROBOTS_BYTES, allows_private=self._limits.allows_private)
         try:
-            return self._tried(url, limits, None).content
+            return self._tried(url, replace(self._limits, max_bytes=_ROBOTS_BYTES), None).content
         except FetchError as error:
             # A host without the file disallows nothing, one that is out of order everything (RFC 9309, 2.3.1).
             if error.why.startswith("status 4") and not error.may_pass:

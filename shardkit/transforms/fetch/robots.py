@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable
 from email.message import Message
 from urllib.parse import SplitResult
@@ -15,6 +17,8 @@ _OPT_OUTS = frozenset({"noai", "noimageai", "noindex", "noimageindex", "none"})
 
 # A list of millions of URLs may name as many hosts; the one that was met first is forgotten.
 KNOWN_HOSTS = 10_000
+# So long a host is not asked again that did not say what it disallows.
+_FAILED_S = 60.0
 
 
 class Robots:
@@ -40,8 +44,9 @@ class Robots:
             if len(self._rules) > KNOWN_HOSTS:
                 del self._rules[next(iter(self._rules))]
         with rules.lock:
-            if rules.found is None:
+            if rules.found is None or rules.until < time.monotonic():
                 rules.found = self._load(url)
+                rules.until = time.monotonic() + _FAILED_S if isinstance(rules.found, FetchError) else math.inf
         if isinstance(rules.found, FetchError):
             why = rules.found.why
             raise FetchError(f"robots.txt of its host gives {why}" if why.startswith("status") else why)
@@ -62,6 +67,7 @@ class _Rules:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.found: RobotFileParser | FetchError | None = None
+        self.until = math.inf
 
 
 def check_header(headers: Message) -> None:

@@ -6,6 +6,7 @@ in their order, and where batches end depends on what was fetched alone, not on 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections import deque
@@ -32,7 +33,8 @@ from shardkit.units import MiB
 OPTION = "--fetch"
 
 _NUM_THREADS = 32
-_ROWS_AHEAD = 512
+# Pauses before further tries last seconds, in which others fetch so many rows.
+_ROWS_AHEAD = 4_096
 _BATCH_ROWS = 1_024
 _BATCH_BYTES = 32 * MiB
 _HELD_BYTES = 64 * MiB
@@ -85,7 +87,7 @@ def fetched(
     limits = Limits(max_bytes=source.max_record_bytes, allows_private=options.fetch_private)
     assert options.fetch is not None
     name = _NAMES[options.fetch[1]]
-    fetcher = _Fetcher(options, Client(limits, heeds_robots=not options.fetch_disallowed))
+    fetcher = _Fetcher(options, client_of(limits, heeds_robots=not options.fetch_disallowed))
     with worker_threads(_NUM_THREADS, "shardkit-fetch") as threads:
         for rows in batches:
             start = 0
@@ -93,10 +95,15 @@ def fetched(
                 stop = start + len(found)
                 failures = [RowFailure(start + i, f) for i, f in enumerate(found) if isinstance(f, RowError)]
                 if failures and not source.tolerates_bad_rows:
-                    threads.end_within(0.0)
                     raise bad_row(failures[0], rows, files, split, source, _NEXT_STEP)
                 yield _with_column(rows, name, start, found, rejected_rows(failures, rows, files, split, source))
                 start = stop
+
+
+@functools.lru_cache(maxsize=4)
+def client_of(limits: Limits, *, heeds_robots: bool) -> Client:
+    """Returns the client of this process, which knows the hosts that were asked for other parts of a list."""
+    return Client(limits, heeds_robots=heeds_robots)
 
 
 class _Fetcher:

@@ -6,6 +6,7 @@ import pytest
 
 from shardkit.transforms.fetch import client as client_module
 from shardkit.transforms.fetch import request as request_module
+from shardkit.transforms.fetch import robots as robots_module
 from shardkit.transforms.fetch.client import Client
 from shardkit.transforms.fetch.request import Answer, FetchError, Limits, is_public, parse_url, request
 from shardkit.transforms.fetch.robots import KNOWN_HOSTS, Robots, check_header
@@ -163,12 +164,18 @@ def test_a_host_without_robots_disallows_nothing_and_one_that_is_out_of_order_ev
     answering(monkeypatch, FetchError("status 404"), given(b"x"))
     assert Client(FAST).fetch("http://a/b") == b"x"
     down = [FetchError("status 500", may_pass=True)] * 3
-    monkeypatch.setattr(client_module.Limits, "first_pause_s", 0.001)
     answering(monkeypatch, *down)
     client = Client(FAST)
     for _ in range(2):
         with pytest.raises(FetchError, match=r"robots\.txt of its host gives status 500"):
             client.fetch("http://a/b")
+    monkeypatch.setattr(robots_module, "_FAILED_S", -1.0)
+    asked = answering(monkeypatch, *down, given(b""), given(b"x"))
+    client = Client(FAST)
+    with pytest.raises(FetchError, match="gives status 500"):
+        client.fetch("http://a/b")
+    assert client.fetch("http://a/b") == b"x"
+    assert len(asked) == 5
 
 
 def test_the_rules_for_shardkit_count_and_each_host_is_asked_once():

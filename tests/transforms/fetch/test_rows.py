@@ -55,7 +55,7 @@ def run(urls, kind="bytes", *, tolerant=True, **settings):
 
 @pytest.fixture(autouse=True)
 def client(monkeypatch):
-    monkeypatch.setattr(module, "Client", FakeClient)
+    monkeypatch.setattr(module, "client_of", FakeClient)
 
 
 @pytest.mark.parametrize("num_threads", [1, 3, 32])
@@ -116,7 +116,7 @@ def test_little_is_fetched_ahead_of_large_contents(monkeypatch):
             held.append(text)
             return bytes(600)
 
-    monkeypatch.setattr(module, "Client", Watched)
+    monkeypatch.setattr(module, "client_of", Watched)
     monkeypatch.setattr(module, "_NUM_THREADS", 4)
     monkeypatch.setattr(module, "_ROWS_AHEAD", 4)
     monkeypatch.setattr(module, "_BATCH_BYTES", 600)
