@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -75,12 +76,8 @@ def infer_features(
     seen = {name for row in rows for name in without_keys(row, dropped)}
     if not any(file.records for file in files):
         _check_no_rows_within(parts, files[0] if len(files) == 1 else None)
-
-    def wider(features: Features) -> Iterator[Rows]:
-        assert wider_rows is not None
-        return _without(wider_rows(features), dropped)
-
-    found = _reconcile(parts, None if wider_rows is None else wider, options.tolerates_bad_rows)
+    kept = None if wider_rows is None else partial(_without, wider_rows, dropped)
+    found = _reconcile(parts, kept, options.tolerates_bad_rows)
     names = [*(f.name for f in found.features), *seen, *folder_names(files)]
     check_dropped(dropped, names, "the rows that were looked at")
     inner = next((n for n in dropped for f in found.features if n.startswith(f"{f.name}/")), None)
@@ -111,8 +108,8 @@ def _sampled(
     return parts
 
 
-def _without(parts: Iterable[Rows], dropped: tuple[str, ...]) -> Iterator[Rows]:
-    for rows in parts:
+def _without(wider_rows: WiderRows, dropped: tuple[str, ...], features: Features) -> Iterator[Rows]:
+    for rows in wider_rows(features):
         for _, row in rows if dropped else ():
             without_keys(row, dropped)
         yield rows
