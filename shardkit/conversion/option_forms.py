@@ -39,7 +39,9 @@ class Split(Named):
         name, sign, value = text.partition("=")
         if not sign and not re.search(r"[/%.]", name):
             return SplitShare(name=name)
-        if sign and value and not re.fullmatch(r"[-+.,/%\d\s]*|nan|inf", value):
+        # As of 80%,test=20%.
+        are_several = re.match(r"[\d.]+%?\s*[,;]\s*\w+\s*=", value)
+        if sign and value and not are_several and not re.fullmatch(r"[-+.,/%\d\s]*|nan|inf", value):
             return SplitShare(name=name, files=value)
         number = value.strip().removesuffix("%")
         try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, count
 
 import msgspec
 
@@ -263,12 +265,19 @@ def _header_columns(
             next_step="Name the columns in the header line; --columns A,B,... is for files without a header",
         )
     columns = _with_all_names(written)
-    check_columns(
-        columns,
-        place(file, line=line),
-        "Name each column once in the header line; --columns A,B,... is for files without a header",
-    )
+    names = ",".join(_with_numbers(columns)) if not any("," in name for name in columns) else "A,B,..."
+    options = f"--skip-lines {line} --columns {shlex.quote(printable(names))}"
+    check_columns(columns, place(file, line=line), f"Name each column once in the header line, or with {options}")
     return columns, tuple(name for name, given in zip(columns, written, strict=True) if not given.strip())
+
+
+def _with_numbers(columns: Sequence[str]) -> Iterator[str]:
+    """Yields names that differ: the second `x` is `x_2`."""
+    given: set[str] = set()
+    for name in columns:
+        ways = chain([name], (f"{name}_{number}" for number in count(2)))
+        given.add(found := next(way for way in ways if way not in given and (way == name or way not in columns)))
+        yield found
 
 
 def _with_all_names(written: tuple[str, ...]) -> tuple[str, ...]:

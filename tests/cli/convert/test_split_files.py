@@ -79,7 +79,9 @@ def test_shares(text, fraction):
     assert PARSE(text).fraction == pytest.approx(fraction)
 
 
-@pytest.mark.parametrize("text", ["80/20", "train=80/20", "train=80", "train=0,8", "0.8", "train=", "train=nan"])
+@pytest.mark.parametrize(
+    "text", ["80/20", "train=80/20", "train=80", "train=0,8", "0.8", "train=", "train=nan", "train=80%,test=20%"]
+)
 def test_other_shares_are_answered_with_the_form(text):
     with pytest.raises(UsageError) as caught:
         PARSE(text)

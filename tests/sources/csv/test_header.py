@@ -60,6 +60,7 @@ def test_headerless_files_take_the_columns_that_are_given(tmp_path):
     ("content", "part"),
     [
         ("a,b,a\n1,2,3\n", "column 'a' appears twice"),
+        ("a,b,a,a_2\n1,2,3,4\n", "--skip-lines 1 --columns a,b,a_3,a_2"),
         (",,\n1,2,3\n", "the header names no column"),
         ('"", ,\n1,2,3\n', "the header names no column"),
     ],
