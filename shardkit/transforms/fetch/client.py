@@ -10,7 +10,8 @@ from dataclasses import replace
 from urllib.parse import SplitResult, urljoin
 
 from shardkit.runtime.threads import current_stop_event
-from shardkit.transforms.fetch.request import Answer, FetchError, Limits, parse_url, request
+from shardkit.transforms.fetch.limits import FetchError, Limits
+from shardkit.transforms.fetch.request import Answer, parse_url, request
 from shardkit.transforms.fetch.robots import KNOWN_HOSTS, Robots, check_header
 from shardkit.units import KiB
 

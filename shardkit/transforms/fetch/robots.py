@@ -10,7 +10,8 @@ from email.message import Message
 from urllib.parse import SplitResult
 from urllib.robotparser import RobotFileParser
 
-from shardkit.transforms.fetch.request import AGENT, FetchError
+from shardkit.transforms.fetch.limits import FetchError
+from shardkit.transforms.fetch.request import AGENT
 
 # Those that img2dataset heeds: of search engines, and of those who would not have their works in data sets.
 _OPT_OUTS = frozenset({"noai", "noimageai", "noindex", "noimageindex", "none"})

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +24,14 @@ from shardkit.media.audio_headers import audio_type_of
 from shardkit.messages import shown
 from shardkit.runtime.threads import WorkerThreads, worker_threads
 from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions
-from shardkit.transforms.fetch.client import Client
-from shardkit.transforms.fetch.request import FetchError, Limits
+from shardkit.transforms.fetch.limits import FetchError, Limits
 from shardkit.transforms.options import FetchKind, TransformOptions
 from shardkit.transforms.row_origin import bad_row, rejected_rows
 from shardkit.transforms.steps import RowError, RowFailure, find_feature
 from shardkit.units import MiB
+
+if TYPE_CHECKING:
+    from shardkit.transforms.fetch.client import Client
 
 OPTION = "--fetch"
 
@@ -103,6 +106,8 @@ def fetched(
 @functools.lru_cache(maxsize=4)
 def client_of(limits: Limits, *, heeds_robots: bool) -> Client:
     """Returns the client of this process, which knows the hosts that were asked for other parts of a list."""
+    from shardkit.transforms.fetch.client import Client
+
     return Client(limits, heeds_robots=heeds_robots)
 
 

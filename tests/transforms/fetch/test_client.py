@@ -8,7 +8,8 @@ from shardkit.transforms.fetch import client as client_module
 from shardkit.transforms.fetch import request as request_module
 from shardkit.transforms.fetch import robots as robots_module
 from shardkit.transforms.fetch.client import Client
-from shardkit.transforms.fetch.request import Answer, FetchError, Limits, is_public, parse_url, request
+from shardkit.transforms.fetch.limits import FetchError, Limits
+from shardkit.transforms.fetch.request import Answer, is_public, parse_url, request
 from shardkit.transforms.fetch.robots import KNOWN_HOSTS, Robots, check_header
 
 FAST = Limits(max_bytes=1000, first_pause_s=0.001, longest_pause_s=0.5)

@@ -14,7 +14,7 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
 from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions, row_identities
 from shardkit.transforms.fetch import rows as module
-from shardkit.transforms.fetch.request import FetchError
+from shardkit.transforms.fetch.limits import FetchError
 from shardkit.transforms.fetch.rows import fetched
 from shardkit.transforms.options import Fetch, TransformOptions
 from shardkit.transforms.pipeline import apply, plan_transforms

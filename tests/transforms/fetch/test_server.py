@@ -9,7 +9,7 @@ import pytest
 
 from shardkit.transforms.fetch import request as request_module
 from shardkit.transforms.fetch.client import Client
-from shardkit.transforms.fetch.request import FetchError, Limits
+from shardkit.transforms.fetch.limits import FetchError, Limits
 from tests.support.web_server import BIG_BYTES, WebServer, picture
 
 pytestmark = pytest.mark.full
