@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from shardkit.runtime.threads import start_thread
 
-_CANCELLATIONS, _CANCELLATION_S = 10, 0.05
+_CANCELLATION_S, _WAIT_S = 0.05, 0.5
 # The system may hand a signal to another thread, which does not wake this one.
 _POLL_S = 0.2
 _Result = TypeVar("_Result")
@@ -28,38 +28,41 @@ def interruptible(call: Callable[[], _Result], cancel: Callable[[], None]) -> _R
         return call()
     found: list[_Result] = []
     failed: list[BaseException] = []
+    # An exception of a signal in `Thread.join` makes Python 3.11 believe that the thread has ended.
+    ended = threading.Event()
 
     def run() -> None:
         try:
             found.append(call())
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             failed.append(error)
+        finally:
+            ended.set()
 
     thread = threading.Thread(target=run, daemon=True)
     try:
         start_thread(thread)
-        while thread.is_alive():
-            thread.join(_POLL_S)
+        while not ended.wait(_POLL_S):
+            pass
     except BaseException:
-        _end(thread, cancel)
+        if thread.ident is not None:
+            _end(ended, cancel)
         raise
     if failed:
         raise failed[0]
     return found[0]
 
 
-def _end(thread: threading.Thread, cancel: Callable[[], None]) -> None:
-    """Cancels the call of a thread until it has ended, or for half a second."""
+def _end(ended: threading.Event, cancel: Callable[[], None]) -> None:
+    """Cancels a call until it has ended, and waits half a second for that."""
 
     def ask() -> None:
         # The call may only be about to begin, so it is cancelled more than once.
-        for _ in range(_CANCELLATIONS):
+        while not ended.is_set():
             cancel()
-            thread.join(_CANCELLATION_S)
-            if not thread.is_alive():
-                return
+            ended.wait(_CANCELLATION_S)
 
     # A server that does not answer would hold up the cancellation too.
     threading.Thread(target=ask, daemon=True).start()
     # Python must not end while the thread is about to return from compiled code.
-    thread.join(_CANCELLATIONS * _CANCELLATION_S)
+    ended.wait(_WAIT_S)
