@@ -64,6 +64,7 @@ def test_modules_that_the_code_and_the_pages_name_exist():
 RIDDLES = re.compile(r"\b(whoever|nobody|(is|are) told)\b", re.IGNORECASE)
 
 
+@pytest.mark.full
 def test_the_texts_of_the_product_are_plain():
     files = [p for room in ("shardkit", "beam_pipelines", "train") for p in (ROOT / room).rglob("*")]
     lines = [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 
+import pytest
+
 from tests.support.files.format_contract import FormatContract
 
 
@@ -24,6 +26,11 @@ class TestCsv(FormatContract):
 
     def may_end_at(self, content, length):
         return True
+
+    # It reads many cuts of a file, which takes half a second.
+    @pytest.mark.full
+    def test_a_file_that_is_cut_off_is_named(self, tmp_path):
+        super().test_a_file_that_is_cut_off_is_named(tmp_path)
 
 
 class TestTsv(TestCsv):
