@@ -130,7 +130,10 @@ def test_damage_ends_an_export_and_leaves_whole_files(tmp_path):
     assert export(dataset, tmp_path / "out", "parquet", rows_per_file=90).num_kept >= 1
 
 
-@pytest.mark.parametrize("format", FORMATS)
+# The library of ArrayRecord takes most of a second to load.
+@pytest.mark.parametrize(
+    "format", [pytest.param(f, marks=pytest.mark.full) if f == "array-record" else f for f in FORMATS]
+)
 def test_a_full_disk_is_an_error_of_its_own(tmp_path, monkeypatch, format):
     dataset = make_dataset(tmp_path / "set", NUMBERS, 900)
     monkeypatch.setattr(run, "scratch_file", lambda target: nullcontext(Path("/dev/full")))
