@@ -127,7 +127,7 @@ def _refuse_folder(root: str, path: str) -> None:
     place = storage.join(root, path)
     if storage.is_local(root) and storage.local_path(place).is_dir():
         raise UnsafeError(
-            "a folder lies in place of a manifest",
+            "a folder is in place of a manifest",
             where=place,
             why="shardkit makes none there, so what it holds is not its own",
             state="Nothing was removed",

@@ -110,7 +110,7 @@ def test_a_folder_in_place_of_a_manifest_is_left_alone(capsys, place, option):
     before = place.left()
     code, _, err = run(capsys, "clean", place.root, "--drop-broken-version", *option)
     assert (code, place.left()) == (7, before)
-    assert "a folder lies in place of a manifest in" in err
+    assert "a folder is in place of a manifest in" in err
     assert "Move it away" in err
     code, _, err = run(capsys, "clean", place.root, *option)
     assert (code, place.left()) == (7, before)

@@ -15,7 +15,7 @@ CHECK = os.environ.get("CHECK_SKIPS", "")
 ALLOWED = {
     "needs a CUDA device": "no GPU is there",
     "needs a machine without CUDA devices": "a GPU is there",
-    "names no job server of Flink": "it is a download of its own",
+    "names no job server of Flink": "it is a separate download",
     "needs Java": "the job server needs it",
     "it makes each bucket that is named": "that server refuses no bucket",
     "everything may be read": "root may read any file",

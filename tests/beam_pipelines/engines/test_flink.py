@@ -1,4 +1,4 @@
-"""Flink itself, on a cluster of its own on this machine, where Beam's job server for it is at hand.
+"""Flink itself, on a cluster that the test starts on this machine. It needs Beam's job server for Flink.
 
 `SHARDKIT_FLINK_JOB_SERVER_JAR` names that jar file. It needs Java.
 """

@@ -1,4 +1,4 @@
-"""Prism: its program is told from others and installed; it ends with the command, and only this machine sees it."""
+"""Prism: its program is recognized and installed; it ends with the command, and only this machine reaches it."""
 
 from __future__ import annotations
 

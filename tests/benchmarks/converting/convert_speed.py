@@ -101,7 +101,7 @@ def measure(command: Sequence[str]) -> Usage:
         )
     after, machine_after = os.times(), psutil.cpu_times()
     waited = after.children_user + after.children_system - own.children_user - own.children_system
-    # Processes that nobody waits for, as those of Ray, count as they were last seen.
+    # A process whose parent does not wait for it, as those of Ray, counts as it was last seen.
     cpu = max(waited, sum(seen.values()))
     idle = machine_after.idle + machine_after.iowait - machine.idle - machine.iowait
     return Usage(wall, cpu, max(0.0, psutil.cpu_count() * wall - idle - cpu), peak)

@@ -5,7 +5,7 @@
 
 The input is that of `convert_speed`, in eight files. Engines that `shardkit engines list` calls ready take part; those
 that heed it get two workers. Memory is the largest proportional set size of the process tree. Without a shared disk all
-of it lies in a server of S3 on this machine (moto, whose time and memory count for no engine), as it does for the local
+of it is in a server of S3 on this machine (moto, whose time and memory count for no engine), as it does for the local
 engine, but for its work folder.
 """
 

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.converting.fetch_urls [--rows 10000] [--delay-ms 20]
 
-The server is a process of its own, answers after `--delay-ms`, and gives images of about 20 kB. The failures are: no
+The server is a separate process, answers after `--delay-ms`, and gives images of about 20 kB. The failures are: no
 such page, a server out of order, more than --max-record-size, a page in place of an image, and what robots.txt
 disallows. Rows must add up, every image must be the one of its row, and the rows that failed must be fetched by
 `--append --fetch-again` once the server gives them.
@@ -31,7 +31,7 @@ MAX_BYTES, IMAGE_BYTES = 100_000, 20_000
 
 
 def image(number):
-    """Returns what stands for an image: its first bytes are those of a PNG, the others are noise of its own."""
+    """Returns bytes like those of an image: the first ones are those of a PNG, the others are noise of its seed."""
     noise = np.random.default_rng(number).bytes(IMAGE_BYTES + number % 1000)
     return b"\x89PNG\r\n\x1a\n" + noise
 
