@@ -62,6 +62,7 @@ from shardkit.sources.formats import format_named
 from shardkit.sources.listing import Expanded, expand_inputs
 from shardkit.sources.split_names import files_of_splits, in_order, split_of
 from shardkit.storage import files as storage
+from shardkit.transforms.columns import texts_as_written
 from shardkit.transforms.pipeline import TransformPlan, plan_transforms
 from shardkit.units import MiB
 
@@ -232,6 +233,8 @@ def _recipe(
     if schema is not None and "leading_zeros" in format_named(source.format).options:
         zeros = with_leading_zeros(schema, is_recipe=options.schema_path is None)
         source = msgspec.structs.replace(source, leading_zeros=zeros)
+    if base is None and "leading_zeros" in format_named(source.format).options:
+        features = texts_as_written(features, options.transforms.cast)
     held = () if base is None else base.manifest.features
     transforms = plan_transforms(features, options.transforms, source, held)
     found = {

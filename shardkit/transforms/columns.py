@@ -50,22 +50,7 @@ def cast_step(features: Features, casts: tuple[tuple[str, str], ...]) -> Step:
         UsageError: If a column is not there or a dtype is not known.
     """
     check_distinct([key for key, _ in casts], "--cast")
-    wanted: dict[str, Feature] = {}
-    named = {f.name for f in features}
-    notes: list[str] = []
-    for key, dtype in sorted(casts, key=lambda cast: cast[0] in named):
-        found = _find_columns(features, key, dtype)
-        if not found:
-            notes.append(
-                f"--cast {key}={dtype} takes no column by the types that are known so far: {_listed(features)}"
-            )
-        for feature in found:
-            try:
-                wanted[feature.name] = _cast_feature(feature, dtype)
-            except UsageError as error:
-                error.where = error.where or f"--cast {key}={dtype}"
-                raise
-    after = tuple(wanted.get(f.name, f) for f in features)
+    after, notes = _cast_features(features, casts)
 
     def call(batch: pa.RecordBatch) -> Taken:
         columns, num_rounded = [], {}
@@ -81,7 +66,42 @@ def cast_step(features: Features, casts: tuple[tuple[str, str], ...]) -> Step:
     except UsageError as error:
         error.where = error.where or "--cast"
         raise
-    return CastStep(RowwiseStep("--cast", after, call), features, tuple(notes))
+    return CastStep(RowwiseStep("--cast", after, call), features, notes)
+
+
+def texts_as_written(features: Features, casts: tuple[tuple[str, str], ...]) -> Features:
+    """Returns the columns of a file of texts, such as CSV, with those as strings that are cast to strings.
+
+    A number would lose how it is written: 1.10 would become 1.1.
+
+    Raises:
+        UsageError: If a column is not there or a dtype is not known.
+    """
+    after, _ = _cast_features(features, casts)
+    return tuple(
+        new if new.dtype == "string" and new.is_scalar and old.vocabulary is None else old
+        for old, new in zip(features, after, strict=True)
+    )
+
+
+def _cast_features(features: Features, casts: tuple[tuple[str, str], ...]) -> tuple[Features, tuple[str, ...]]:
+    """Returns the columns as they are cast, and notes on casts that take none."""
+    wanted: dict[str, Feature] = {}
+    named = {f.name for f in features}
+    notes: list[str] = []
+    for key, dtype in sorted(casts, key=lambda cast: cast[0] in named):
+        found = _find_columns(features, key, dtype)
+        if not found:
+            notes.append(
+                f"--cast {key}={dtype} takes no column by the types that are known so far: {_listed(features)}"
+            )
+        for feature in found:
+            try:
+                wanted[feature.name] = _cast_feature(feature, dtype)
+            except UsageError as error:
+                error.where = error.where or f"--cast {key}={dtype}"
+                raise
+    return tuple(wanted.get(f.name, f) for f in features), tuple(notes)
 
 
 class CastStep:

@@ -77,3 +77,23 @@ def test_a_declaration_that_is_not_needed_changes_no_fingerprint(folder):
     (folder / "2.parquet").unlink()
     assert convert(folder, "out", "--cast", "c=int32") == 0
     assert open_dataset(folder.parent / "out").manifest.recipe["source"].get("declared") is None
+
+
+@pytest.mark.parametrize("key", ["a", "*", "float32", "[ab]"])
+def test_csv_that_is_cast_to_strings_keeps_how_it_is_written(tmp_path, key):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.csv").write_text("a,b\n1.10,x\n1.1,y\n,z\n1e3,w\n")
+    assert convert(tmp_path / "in", "out", "--cast", f"{key}=string") == 0
+    rows = [{"a": "1.10", "b": "x"}, {"a": "1.1", "b": "y"}, {"a": None, "b": "z"}, {"a": "1e3", "b": "w"}]
+    assert rows_of(tmp_path / "in", "out") == sorted(map(str, rows))
+
+
+def test_rows_that_are_appended_keep_how_they_are_written(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.csv").write_text("a,b\n1.10,true\n2.50,false\n")
+    casts = ("--cast", "a=string", "--cast", "b=string")
+    assert convert(tmp_path / "in", "out", *casts) == 0
+    (tmp_path / "in/b.csv").write_text("a,b\n1.00,TRUE\n")
+    assert convert(tmp_path / "in", "out", *casts, "--append") == 0
+    rows = [{"a": "1.10", "b": "true"}, {"a": "2.50", "b": "false"}, {"a": "1.00", "b": "TRUE"}]
+    assert rows_of(tmp_path / "in", "out") == sorted(map(str, rows))
