@@ -31,6 +31,7 @@ from shardkit.sources.columns.partitions import partition_features, partition_va
 from shardkit.sources.columns.row_casting import cast_rows
 from shardkit.sources.columns.row_json import row_as_json
 from shardkit.sources.columns.row_sizes import cuts, largest_size, row_sizes
+from shardkit.sources.columns.union_notes import check_shared
 from shardkit.sources.files.many_files import map_files
 from shardkit.units import format_number, format_size
 
@@ -66,6 +67,7 @@ def infer_features(
         check_dropped(dropped, names, where)
         schemas = [tuple(c for c in schema if not is_dropped(c.name, dropped)) for schema in schemas]
         partitions = tuple(p for p in partitions if not is_dropped(p.name, dropped))
+    check_shared([(f.name, [c.name for c in schema]) for f, schema in zip(filled, schemas, strict=True)])
     columns = _unite(filled, _filled_up(schemas) if options.union_by_name else schemas, dict(options.declared))
     found = _features(columns, where)
     if not found:

@@ -1,13 +1,44 @@
-"""What `--union-by-name` joins: the columns that some files lack."""
+"""Columns of several files: those that some lack, and files that share none."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from glob import escape
 
-from shardkit.messages import shown
+from shardkit.errors import UsageError
+from shardkit.messages import printable, shown
+from shardkit.sources.file_globs import glob_options
 
 _LISTED_COLUMNS = 5
+
+
+def check_shared(files: Sequence[tuple[str, Collection[str]]]) -> None:
+    """Checks that each of several files shares a column with another.
+
+    Args:
+        files: The name and the columns of each.
+
+    Raises:
+        UsageError: If one does not; the rows of such a file are often those of another one, as in X.csv and y.csv.
+    """
+    counts = Counter(name for _, columns in files for name in set(columns))
+    alone = next(((name, columns) for name, columns in files[::-1] if all(counts[c] == 1 for c in columns)), None)
+    if alone is None or len(files) == 1:
+        return
+    name, columns = alone
+    others = [column for other, held in files if other != name for column in held]
+    raise UsageError(
+        f"{printable(name)} shares no column with the other files",
+        why=f"it has {_listed(columns)}, the others have {_listed(list(dict.fromkeys(others)))}",
+        next_step=f"Leave it out with {glob_options('--exclude', [escape(name)])}, or convert it apart. If its rows "
+        "belong to those of another file, join these first, such as CSV by  paste -d , X.csv y.csv >joined.csv",
+    )
+
+
+def _listed(columns: Collection[str]) -> str:
+    more = f" and {len(columns) - _LISTED_COLUMNS:,} more" if len(columns) > _LISTED_COLUMNS else ""
+    return ", ".join(map(shown, list(columns)[:_LISTED_COLUMNS])) + more
 
 
 def union_notes(columns: Sequence[Collection[str]]) -> Iterator[str]:

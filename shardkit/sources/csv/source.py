@@ -25,7 +25,7 @@ from shardkit.sources.base import (
 from shardkit.sources.columns.dropped_columns import check_dropped, is_dropped
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
 from shardkit.sources.columns.sampling import ALL_ROWS_BYTES, sample_files
-from shardkit.sources.columns.union_notes import union_notes
+from shardkit.sources.columns.union_notes import check_shared, union_notes
 from shardkit.sources.csv.all_rows import AllRows, examine_all_rows, widened_by_files, widened_notes
 from shardkit.sources.csv.bad_records import parse_good_records
 from shardkit.sources.csv.dialect import (
@@ -46,13 +46,14 @@ from shardkit.sources.csv.stacked import check_one_table, empty_rows_notes
 from shardkit.sources.csv.titles import TitleError
 from shardkit.sources.files.many_files import attempt, map_files, undamaged
 from shardkit.sources.files.streams import guard_unchanged
+from shardkit.sources.text.column_notes import check_points, column_notes, point_notes
 from shardkit.sources.text.line_numbers import LineNumbers
 from shardkit.sources.text.quoting import QuotedRecords
 from shardkit.sources.text.rejected_records import BatchMaker
 from shardkit.sources.text.splits import read_blocks, split_file
 from shardkit.sources.text.table_signs import check_no_padded_columns
 from shardkit.sources.text.together import read_small_texts, rows_of
-from shardkit.sources.text.type_inference import column_notes, decide, unite
+from shardkit.sources.text.type_inference import decide, unite
 
 _LISTED_COLUMNS = 5
 _FIRST_LINES = 16
@@ -107,8 +108,10 @@ class CsvSource(SourceSettings):
             UsageError: If files have different columns, or a header is wrong or seems to be missing.
         """
         written = self._dialects(files, options)
+        by_file = [(file.name, _kept(dialect, options)) for file, dialect in written]
+        check_shared(by_file)
         if not options.union_by_name:
-            check_alike([(file.name, _kept(dialect, options)) for file, dialect in written])
+            check_alike(by_file)
         if options.drop_columns:
             own = (name for _, dialect in written for name in dialect.columns)
             names = dict.fromkeys([*own, *folder_names(files)])
@@ -121,27 +124,14 @@ class CsvSource(SourceSettings):
         return with_folder_columns(features, files, options.drop_columns)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-        """Returns notes on a byte order mark, a delimiter or names that may be wrong, and numbers that stay text."""
+        """Returns notes on a byte order mark, a delimiter or names that may be wrong, and numbers that stay text.
+
+        Raises:
+            DifferentSchemasError: If the points in numbers may stand between thousands.
+        """
         written = self._dialects(files, options)
         notes = list(union_notes([dialect.columns for _, dialect in written])) if options.union_by_name else []
-        marked = [file for file, dialect in written if dialect.has_bom]
-        if marked:
-            notes.append(f"the byte order mark that {printable(marked[0].name)} begins with is left out")
-        for file, dialect in written:
-            if dialect.other_delimiter is not None:
-                notes.append(
-                    f"only one column was found in {printable(file.name)}, though its lines hold "
-                    f"{dialect.other_delimiter!r}; --delimiter tells which it is"
-                )
-                break
-        unnamed = next(((file, dialect.unnamed) for file, dialect in written if dialect.unnamed), None)
-        if unnamed is not None:
-            listed = ", ".join(map(shown, unnamed[1][:_LISTED_COLUMNS]))
-            more = ", ..." if len(unnamed[1]) > _LISTED_COLUMNS else ""
-            notes.append(
-                f"{printable(unnamed[0].name)} has columns without a name, which are called {listed}{more}; "
-                "--rename and --drop-columns take these names"
-            )
+        notes += _dialect_notes(written)
         if options.columns is None and not options.has_header:
             # A line that all files begin with is their header.
             rows = attempt(_read_first_rows, written[0][0], self._with_format(options)) if len(written) == 1 else None
@@ -160,6 +150,9 @@ class CsvSource(SourceSettings):
         if isinstance(head, DamagedFileError):
             return tuple(notes)
         kept = {name: head.columns[name] for name in _kept(written[0][1], options)}
+        check_points(kept, dict(options.declared), place(written[0][0]))
+        # Where a comma separates decimals, columns stand between semicolons.
+        notes += point_notes(kept) if written[0][1].delimiter == ";" else ()
         odd_values = find_odd_values(sample_files(written), list(kept), options)
         return (
             *notes,
@@ -258,6 +251,27 @@ class CsvSource(SourceSettings):
 
     def _with_format(self, options: SourceOptions) -> SourceOptions:
         return msgspec.structs.replace(options, format=self.format)
+
+
+def _dialect_notes(written: Sequence[tuple[RawFile, Dialect]]) -> Iterator[str]:
+    marked = [file for file, dialect in written if dialect.has_bom]
+    if marked:
+        yield f"the byte order mark that {printable(marked[0].name)} begins with is left out"
+    for file, dialect in written:
+        if dialect.other_delimiter is not None:
+            yield (
+                f"only one column was found in {printable(file.name)}, though its lines hold "
+                f"{dialect.other_delimiter!r}; --delimiter tells which it is"
+            )
+            break
+    unnamed = next(((file, dialect.unnamed) for file, dialect in written if dialect.unnamed), None)
+    if unnamed is not None:
+        listed = ", ".join(map(shown, unnamed[1][:_LISTED_COLUMNS]))
+        more = ", ..." if len(unnamed[1]) > _LISTED_COLUMNS else ""
+        yield (
+            f"{printable(unnamed[0].name)} has columns without a name, which are called {listed}{more}; "
+            "--rename and --drop-columns take these names"
+        )
 
 
 def _check_titles(files: Sequence[RawFile], options: SourceOptions) -> None:

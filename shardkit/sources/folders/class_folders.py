@@ -7,6 +7,7 @@ import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import unquote
 
 import msgspec
 
@@ -26,6 +27,7 @@ _LISTED_CLASSES = 8
 _LISTED_FOLDERS = 3
 _MANY_FOLDERS = 100
 _ARCHIVE_SUFFIX = re.compile(f"\\.(?:zip|tar(?:{COMPRESSED_PATTERN})?|tgz|tbz2?|txz)$", re.IGNORECASE)
+_KEY = re.compile(r"[A-Za-z_]\w*=(?=.)")
 _CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos"})
 
 
@@ -339,4 +341,5 @@ def _folders(file: RawFile, options: SourceOptions) -> list[str]:
     named = next((folder for folder in folders if folder in options.split_folders), None)
     if named is not None:
         folders.remove(named)
-    return folders
+    # Hive and Spark write label=cat.
+    return [unquote(_KEY.sub("", folder)) if _KEY.match(folder) else folder for folder in folders]

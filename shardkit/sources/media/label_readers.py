@@ -28,10 +28,11 @@ from shardkit.sources.listing import list_inputs
 from shardkit.sources.media.box_tables import OBJECTS, boxes_of, with_objects
 from shardkit.sources.media.coco import is_coco, read_coco
 from shardkit.sources.media.label_tables import FILE_KEYS, LabelColumns, LabelTable, choose_key, is_name_of_file
-from shardkit.sources.media.layouts import Layout
+from shardkit.sources.media.layout_files import Layout
 from shardkit.sources.media.sidecars import (
     check_no_sentences,
     lines_of_transcripts,
+    read_libritts,
     read_texts,
     read_transcripts,
     rows_of_words,
@@ -219,6 +220,8 @@ READERS: Mapping[str, Callable[[Layout, Labelled], LabelColumns]] = {
     "spoken": lambda layout, labelled: read_texts(layout.labels, "transcript"),
     "spoken apart": lambda layout, labelled: _read_texts_apart(layout),
     "transcripts": lambda layout, labelled: read_transcripts(layout.labels),
+    "transcript lists": lambda layout, labelled: read_transcripts(layout.labels, in_folder=False),
+    "libritts": lambda layout, labelled: read_libritts(layout.labels),
 }
 
 

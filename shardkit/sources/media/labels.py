@@ -35,7 +35,8 @@ from shardkit.sources.media.label_tables import (
     is_name_of_file,
     match_names,
 )
-from shardkit.sources.media.layouts import Layout, find_layout, is_media_name, is_unread
+from shardkit.sources.media.layout_files import Layout, is_media_name
+from shardkit.sources.media.layouts import find_layout, is_unread
 from shardkit.sources.media.yolo import yolo_splits
 from shardkit.sources.naming_tables import naming_notes, tables_that_name
 from shardkit.sources.split_names import folders_below_split, in_order, read_names, split_of, splits_in_names

@@ -1,14 +1,13 @@
 """Layouts: which files beside images and sounds hold their labels, by the names of all files.
 
-Sources: the folders of Hugging Face `datasets`, Pascal VOC, COCO, YOLO of Ultralytics, CSV of Roboflow,
-LibriSpeech, LJSpeech and Common Voice.
+Sources: the folders of Hugging Face `datasets`, Pascal VOC, COCO, YOLO of Ultralytics, CSV of Roboflow, and those of
+sounds in `sound_layouts`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from shardkit.errors import UsageError
 from shardkit.file_types import HEAD_BYTES, has_image_suffix, suffix_of
@@ -19,23 +18,28 @@ from shardkit.sources.formats import FORMATS
 from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.media.coco import is_coco
 from shardkit.sources.media.label_tables import FILE_KEYS
+from shardkit.sources.media.layout_files import Layout, base_of, first_line_of, folders_of, is_media_name, stem_of
+from shardkit.sources.media.sound_layouts import (
+    find_common_voice,
+    find_libritts,
+    find_ljspeech,
+    find_transcript_lists,
+    find_transcripts,
+    find_transcripts_apart,
+)
 from shardkit.sources.split_names import splits_in_names
 from shardkit.sources.split_words import split_in_name
-from shardkit.units import KiB
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 _FEW = 5
 _MANY = 16
 _BOX = re.compile(rb"\d+( [01](\.\d+)?){4,}")
-_FIRST_LINE = re.compile(rb"[^\r\n]*")
 _CELL = re.compile(r"""[^,;\t|{}:"']+""")
 _LABEL_WORDS = re.compile(r"(?:^|[_-])(?:labels?|annotations?|images?|imgs?|files?|data)$", re.IGNORECASE)
 CLASS_FILES = frozenset({"classes.txt", "obj.names", "labels.txt"})
 """What YOLO calls a file of the names of classes, a line each."""
 
-_LJSPEECH = re.compile(r"metadata(?:[_-][a-z]+)?\.csv")
 _YOLO_OTHERS = (".yaml", ".yml", ".data", ".cfg", ".cache")
-_TITLE_BYTES = 64 * KiB
 _SIDECARS = (".txt", ".caption", ".lab", ".json")
 _FOREIGN_FORMS = (
     ("LabelMe", ".json", re.compile(rb'"shapes"\s*:\s*\[')),
@@ -45,36 +49,6 @@ _FOREIGN_FORMS = (
 _VOC = re.compile(rb"<annotation[\s>]")
 _NOTES = "notes.json"
 _MASKS = ("SegmentationClass", "SegmentationObject")
-
-
-class Layout(NamedTuple):
-    """Files that labels are read from.
-
-    Attributes:
-        kind: Which reader reads them, a key of `label_readers.READERS`; empty if none does.
-        title: For people.
-        labels: The files that hold labels.
-        others: Further files that are no data: names of classes, masks, tables without labels.
-        lists: Files that name the files of a split each.
-        folders: Of each file of labels the one that names in it are relative to; none where they are whole.
-    """
-
-    kind: str
-    title: str
-    labels: tuple[RawFile, ...]
-    others: tuple[RawFile, ...] = ()
-    lists: tuple[RawFile, ...] = ()
-    folders: tuple[str, ...] = ()
-
-    def only(self, file: RawFile) -> Layout:
-        """Returns the layout with one of its files of labels."""
-        folders = self.folders[self.labels.index(file) :][:1]
-        return self._replace(labels=(file,), folders=folders)
-
-
-def is_media_name(name: str) -> bool:
-    """Whether a file is called like an image, a sound or an array."""
-    return has_image_suffix(name) or suffix_of(name) in (".npy", *FORMATS["audio"].suffixes)
 
 
 def is_unread(layout: Layout, file: RawFile) -> bool:
@@ -122,33 +96,15 @@ def find_layout(files: Sequence[RawFile], *, joins_forms: bool = False) -> Layou
 
 
 def _metadata(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    labels = [f for f in rest if _base(f) in [f"metadata{suffix}" for suffix in _TABLES]]
+    labels = [f for f in rest if base_of(f) in [f"metadata{suffix}" for suffix in _TABLES]]
     if len({suffix_of(f.name) for f in labels}) != 1 or not all(map(_names_files, labels)):
         return None
-    return _in_folders("folder table", f"a {_base(labels[0])} beside the files", labels)
-
-
-def _ljspeech(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    stems = {_stem(f) for f in media}
-    tables = [f for f in rest if _LJSPEECH.fullmatch(_base(f))]
-    tables = [f for f in tables if b"|" in (line := _first_line(f)) and line.split(b"|")[0].decode() in stems]
-    whole = [f for f in tables if _base(f) == "metadata.csv"]
-    lists = tuple(f for f in tables if split_in_name(_base(f)) is not None)
-    if len(whole) > 1 or not (whole or len(lists) > 1):
-        return None
-    return Layout("ljspeech", "LJSpeech", tuple(whole) or lists, lists=lists)
+    return _in_folders("folder table", f"a {base_of(labels[0])} beside the files", labels)
 
 
 def _box_tables(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    labels = [f for f in rest if _base(f) == "_annotations.csv"]
+    labels = [f for f in rest if base_of(f) == "_annotations.csv"]
     return _in_folders("box table", "an _annotations.csv beside the files", labels) if labels else None
-
-
-def _transcripts(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    labels = tuple(f for f in rest if f.name.endswith(".trans.txt"))
-    # Lists of the speakers, chapters and books lie above them.
-    others = tuple(f for f in rest if suffix_of(f.name) == ".txt" and f not in labels)
-    return Layout("transcripts", "transcripts of LibriSpeech", labels, others) if labels else None
 
 
 def _foreign(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
@@ -160,37 +116,39 @@ def _foreign(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None
 
 
 def _voc(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    stems = {_stem(f) for f in media}
+    stems = {stem_of(f) for f in media}
     labels = [f for f in rest if suffix_of(f.name) == ".xml"]
     if not labels:
         # Those of Stanford Dogs have no extension.
-        labels = [f for f in rest if "." not in _base(f) and _base(f) in stems]
+        labels = [f for f in rest if "." not in base_of(f) and base_of(f) in stems]
         labels = labels if all(_VOC.search(read_head(f, HEAD_BYTES)) for f in labels[:_FEW]) else []
-    if not any(_stem(f) in stems for f in labels):
+    if not any(stem_of(f) in stems for f in labels):
         return None
-    sets = [f for f in rest if "ImageSets" in _folders(f)]
-    lists = [f for f in sets if "Main" in _folders(f) and split_in_name(_base(f)) is not None and "_" not in _base(f)]
-    masks = [f for f in media if any(name in _folders(f) for name in _MASKS)]
+    sets = [f for f in rest if "ImageSets" in folders_of(f)]
+    # A list of one class is called such as dog_train.txt.
+    main = [f for f in sets if "Main" in folders_of(f) and "_" not in base_of(f)]
+    lists = [f for f in main if split_in_name(base_of(f)) is not None]
+    masks = [f for f in media if any(name in folders_of(f) for name in _MASKS)]
     return Layout("voc", "Pascal VOC", tuple(labels), (*sets, *masks), tuple(lists))
 
 
 def _coco(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     found = _coco_documents(rest)
     # COCO itself has captions and keypoints of the same images beside the boxes.
-    boxes = [f for f in found if _base(f).startswith("instances")] or [f for f in found if not _has_captions(f)]
+    boxes = [f for f in found if base_of(f).startswith("instances")] or [f for f in found if not _has_captions(f)]
     return _layout_of_coco("COCO", media, rest, found, boxes) if boxes else None
 
 
 def _coco_captions(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     found = _coco_documents(rest)
     labels = [f for f in found if _has_captions(f)]
-    has_boxes = any(_base(f).startswith("instances") for f in found)
+    has_boxes = any(base_of(f).startswith("instances") for f in found)
     return _layout_of_coco("captions of COCO", media, rest, found, labels) if labels and not has_boxes else None
 
 
 def _coco_documents(rest: Sequence[RawFile]) -> list[RawFile]:
     # Label Studio writes notes.json beside YOLO.
-    documents = [f for f in rest if suffix_of(f.name) == ".json" and _base(f) != _NOTES]
+    documents = [f for f in rest if suffix_of(f.name) == ".json" and base_of(f) != _NOTES]
     # Beside many images each may have a document, and their names tell.
     named = documents if len(documents) <= _MANY else [f for f in documents if _is_named_like_coco(f)]
     return [f for f in named if is_coco(read_head(f, HEAD_BYTES))]
@@ -209,7 +167,7 @@ def _layout_of_coco(
 
 
 def _has_captions(file: RawFile) -> bool:
-    return "captions" in _base(file)
+    return "captions" in base_of(file)
 
 
 def _coco_folders(media: Sequence[RawFile], labels: Sequence[RawFile]) -> tuple[str, ...]:
@@ -220,33 +178,25 @@ def _coco_folders(media: Sequence[RawFile], labels: Sequence[RawFile]) -> tuple[
     for file in labels:
         own = file.name.rpartition("/")[0]
         # Such as train2017 of instances_train2017.json.
-        name = _stem(file).rpartition("_")[2]
+        name = stem_of(file).rpartition("_")[2]
         found.append(own if own and own in folders else by_last_part.get(name))
     return tuple(map(str, found)) if None not in found and len(set(found)) == len(found) > 1 else ()
 
 
 def _yolo(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    described = [f for f in rest if suffix_of(f.name) in _YOLO_OTHERS or _base(f) in (*CLASS_FILES, _NOTES)]
+    described = [f for f in rest if suffix_of(f.name) in _YOLO_OTHERS or base_of(f) in (*CLASS_FILES, _NOTES)]
     texts = [f for f in rest if suffix_of(f.name) == ".txt" and f not in described]
     if not texts:
         return None
     images = {f.name.rpartition(".")[0] for f in media if has_image_suffix(f.name)}
     labels = tuple(f for f in texts if image_of(f.name) in images)
-    is_apart = any("labels" in _folders(f) for f in labels)
+    is_apart = any("labels" in folders_of(f) for f in labels)
     if not labels or not (described or is_apart or all(map(_holds_boxes, labels[:_FEW]))):
         return None
-    lists = tuple(f for f in texts if f not in labels and split_in_name(_base(f)) is not None)
+    lists = tuple(f for f in texts if f not in labels and split_in_name(base_of(f)) is not None)
     if splits_in_names(media):
         return Layout("yolo", "YOLO", labels, (*described, *lists))
     return Layout("yolo", "YOLO", labels, tuple(described), lists)
-
-
-def _common_voice(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    tables = [f for f in rest if suffix_of(f.name) == ".tsv"]
-    labels = tuple(f for f in tables if _stem(f) in ("train", "dev", "test"))
-    if not labels or not all("clips" in _folders(f) for f in media):
-        return None
-    return Layout("common voice", "Common Voice", labels, tuple(f for f in tables if f not in labels))
 
 
 def _kaggle(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
@@ -256,26 +206,26 @@ def _kaggle(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     folders = {parent for folder in {f.name.rpartition("/")[0] for f in media} for parent in _with_parents(folder)}
     by_word = {_without_label_words(folder): folder for folder in sorted(folders, reverse=True)}
     found = {f: by_word.get(_without_label_words(f.name.rpartition(".")[0])) for f in tables}
-    titles = {_first_line(f) for f, folder in found.items() if folder is not None and _stem(f) != "test"}
+    titles = {first_line_of(f) for f, folder in found.items() if folder is not None and stem_of(f) != "test"}
     # A table of the test set often names its files and has no labels.
-    is_labelled = {f: _stem(f) != "test" or _first_line(f) in titles for f in tables}
+    is_labelled = {f: stem_of(f) != "test" or first_line_of(f) in titles for f in tables}
     labels = tuple(f for f, folder in found.items() if folder is not None and is_labelled[f])
     if not labels:
         return _split_tables(tables)
-    title = f"{_base(labels[0])} beside a folder"
+    title = f"{base_of(labels[0])} beside a folder"
     others = tuple(f for f in tables if f not in labels)
     return Layout("table", title, labels, others, folders=tuple(str(found[f]) for f in labels))
 
 
 def _split_tables(tables: Sequence[RawFile]) -> Layout | None:
     """Returns the layout of a table of each split, such as train.csv and val.csv, that name the files of one folder."""
-    named = [f for f in tables if split_in_name(_base(f)) is not None and _names_files(f)]
+    named = [f for f in tables if split_in_name(base_of(f)) is not None and _names_files(f)]
     # A table of another split without labels has another title line.
-    by_title = {title: [f for f in named if _first_line(f) == title] for title in map(_first_line, named)}
+    by_title = {title: [f for f in named if first_line_of(f) == title] for title in map(first_line_of, named)}
     labels = max(by_title.values(), key=len, default=[])
     if len(labels) < 2:
         return None
-    listed = " and ".join(_base(f) for f in labels[:_FEW])
+    listed = " and ".join(base_of(f) for f in labels[:_FEW])
     return Layout("table", f"{listed} beside the files", tuple(labels), tuple(f for f in tables if f not in labels))
 
 
@@ -284,7 +234,7 @@ def _table_a_folder(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout
     tables = [f for f in rest if suffix_of(f.name) in (".csv", ".tsv")]
     folders = [f.name.rpartition("/")[0] for f in tables]
     is_each = len(tables) > 1 and sorted(folders) == sorted({f.name.rpartition("/")[0] for f in media})
-    if not is_each or len(set(map(_first_line, tables))) > 1 or not _names_files(tables[0]):
+    if not is_each or len(set(map(first_line_of, tables))) > 1 or not _names_files(tables[0]):
         return None
     return _in_folders("folder table", "a table in each folder", tables)
 
@@ -304,34 +254,23 @@ def _sidecars(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | Non
             kind = "fields" if suffix == ".json" else "captions" if has_image_suffix(media[0].name) else "spoken"
             return Layout(kind, f"a {suffix} beside each file", alike)
     is_sound = suffix_of(media[0].name) in FORMATS["audio"].suffixes
-    return _transcripts_apart(media, data) if data and is_sound else None
-
-
-def _transcripts_apart(media: Sequence[RawFile], data: Sequence[RawFile]) -> Layout | None:
-    """Returns the layout of texts in a folder of their own, as of VCTK: `txt/p225/1.txt` for `wav48/p225/1.wav`."""
-    below = {_below_first(f) for f in media}
-    alike = tuple(f for f in data if suffix_of(f.name) in (".txt", ".lab") and _below_first(f) in below)
-    folders, own = ({f.name.partition("/")[0] for f in files} for files in (media, alike))
-    if "" in below or 2 * len(alike) <= len(media) or not folders.isdisjoint(own):
+    if not data or not is_sound:
         return None
-    return Layout("spoken apart", f"a text of each file in {' and '.join(map(printable, sorted(own)))}", alike)
-
-
-def _below_first(file: RawFile) -> str:
-    return file.name.rpartition(".")[0].partition("/")[2]
+    return find_transcripts_apart(media, data) or find_transcript_lists(media, data)
 
 
 _FORMS: tuple[Callable[[Sequence[RawFile], Sequence[RawFile]], Layout | None], ...] = (
     _foreign,
     _metadata,
-    _ljspeech,
+    find_ljspeech,
     _box_tables,
-    _transcripts,
+    find_libritts,
+    find_transcripts,
     _voc,
     _coco,
     _coco_captions,
     _yolo,
-    _common_voice,
+    find_common_voice,
     _kaggle,
 )
 
@@ -358,13 +297,8 @@ def _holds_boxes(file: RawFile) -> bool:
 def _names_files(table: RawFile) -> bool:
     if suffix_of(table.name) == ".parquet":
         return True
-    words = _CELL.findall(_first_line(table).decode("utf-8-sig", "replace"))
+    words = _CELL.findall(first_line_of(table).decode("utf-8-sig", "replace"))
     return any(word.strip().lower() in FILE_KEYS for word in words)
-
-
-def _first_line(file: RawFile) -> bytes:
-    found = _FIRST_LINE.match(read_head(file, _TITLE_BYTES))
-    return found[0] if found else b""
 
 
 def _in_folders(kind: str, title: str, labels: Sequence[RawFile]) -> Layout:
@@ -374,15 +308,3 @@ def _in_folders(kind: str, title: str, labels: Sequence[RawFile]) -> Layout:
 def _with_parents(folder: str) -> list[str]:
     parts = folder.split("/")
     return ["/".join(parts[: level + 1]) for level in range(len(parts))]
-
-
-def _base(file: RawFile) -> str:
-    return file.name.rpartition("/")[2]
-
-
-def _stem(file: RawFile) -> str:
-    return _base(file).rpartition(".")[0] or _base(file)
-
-
-def _folders(file: RawFile) -> list[str]:
-    return file.name.split("/")[:-1]

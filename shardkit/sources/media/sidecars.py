@@ -37,8 +37,26 @@ def read_texts(files: Sequence[RawFile], column: str) -> LabelTable:
     return LabelTable(names, (make_feature(column, "string"),), {column: pa.array(texts, pa.string())})
 
 
-def read_transcripts(files: Sequence[RawFile]) -> LabelTable:
-    """Returns the transcripts of LibriSpeech: lines of an utterance and its words, for the files of the same folder.
+def read_libritts(files: Sequence[RawFile]) -> LabelTable:
+    """Returns the texts of LibriTTS, which has two of each sound; null where one is missing.
+
+    Raises:
+        BadInputError: If a file is too large or not UTF-8.
+    """
+    ends = {"normalized_transcript": ".normalized.txt", "transcript": ".original.txt"}
+    texts = dict(zip((file.name for file in files), map(str.strip, texts_of(files)), strict=True))
+    names = list({name.rpartition(".")[0].rpartition(".")[0]: None for name in texts})
+    columns = {column: pa.array([texts.get(name + end) for name in names], pa.string()) for column, end in ends.items()}
+    features = tuple(make_feature(name, "string", nullable=column.null_count > 0) for name, column in columns.items())
+    return LabelTable(names, features, columns)
+
+
+def read_transcripts(files: Sequence[RawFile], *, in_folder: bool = True) -> LabelTable:
+    """Returns the transcripts of LibriSpeech and the like: lines of an utterance and its words.
+
+    Args:
+        files: The texts.
+        in_folder: Whether the sounds lie in the folder of their text.
 
     Raises:
         BadInputError: If a file is too large or not UTF-8, or a line has no words.
@@ -56,7 +74,7 @@ def read_transcripts(files: Sequence[RawFile]) -> LabelTable:
                     where=place(file, line=number),
                     next_step="Write it like 84-121123-0000 THE WORDS",
                 )
-            names.append(f"{folder}{slash}{utterance}")
+            names.append(f"{folder}{slash}{utterance}" if in_folder else utterance)
             texts.append(words.strip())
     return LabelTable(names, (make_feature("transcript", "string"),), {"transcript": pa.array(texts, pa.string())})
 

@@ -13,6 +13,7 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.file_types import COMPRESSED_SUFFIXES, suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile
+from shardkit.sources.file_globs import glob_options
 from shardkit.sources.files.streams import open_stream
 from shardkit.sources.split_names import split_of
 from shardkit.sources.split_words import shared_parts, split_in_words
@@ -26,6 +27,7 @@ _MOST_FILES = 16
 _MAX_COUNTED_BYTES = 512 * MiB
 _BLOCK_BYTES = MiB
 _LISTED = 4
+_MIN_TWINS = 2
 _READ_AS = "--header --quote none --delimiter tab"
 
 
@@ -53,6 +55,7 @@ def check_not_parallel(files: Sequence[RawFile]) -> None:
     # To count the lines of further ones would say no more.
     found = list(itertools.islice(all_found, _LISTED + 1))
     if all(parallel.num_lines == 1 for parallel in found):
+        _check_no_twins(files)
         return
     first = max(found, key=lambda parallel: parallel.num_lines or 2)
     lines = "" if first.num_lines is None else f"{format_count(first.num_lines)} lines each: "
@@ -63,6 +66,28 @@ def check_not_parallel(files: Sequence[RawFile]) -> None:
         why=f"{lines}{names}{more}",
         next_step=f"{_pasted(found)}. {_one_side(found)} takes the lines of one side; --source-column file takes the "
         "lines of all files, with a column that tells which file, or class, a line is from",
+    )
+
+
+def _check_no_twins(files: Sequence[RawFile]) -> None:
+    """Checks that texts do not lie beside each other in twos of the same name, as a.txt and a.ann of annotations.
+
+    Raises:
+        UsageError: If more than half of them do.
+    """
+    by_stem: dict[str, list[RawFile]] = {}
+    for file in files:
+        by_stem.setdefault(file.name.removesuffix(_whole_suffix(file)), []).append(file)
+    twins = [alike for alike in by_stem.values() if len(alike) > 1]
+    suffixes = sorted({_whole_suffix(file) for alike in twins for file in alike} - {""})
+    if len(twins) < _MIN_TWINS or 2 * sum(map(len, twins)) <= len(files) or not 1 < len(suffixes) <= _LISTED:
+        return
+    ways = " or ".join(glob_options("--include", [f"*{suffix}"]) for suffix in suffixes)
+    raise UsageError(
+        "text files of the same names lie beside each other",
+        why=f"as {' and '.join(printable(file.name) for file in twins[0])} do",
+        next_step=f"Take those of one kind with {ways}; --source-column file takes the lines of all, with a column "
+        "that tells which file a line is from",
     )
 
 

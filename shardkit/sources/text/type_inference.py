@@ -7,8 +7,7 @@ no value has more than six significant digits, which is what float32 holds exact
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -17,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit.features import Feature, make_feature
-from shardkit.messages import shown
 
 Kind = Literal["int", "float", "nonfinite", "bool", "date", "timestamp", "zoned", "text"]
 
@@ -53,10 +51,6 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[-+][0-9]{2}(:?[0-9]{2})?)$",
     ),
 )
-_GROUPED = r"(\d+|\d{1,3}(,\d{3})+)(\.\d+)?"
-_STYLED = rf"^[-+]?[$€£¥]? ?[-+]?{_GROUPED} ?%?$"
-_DECIMAL_COMMA = r"^[-+]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?$"
-_REMOVED = ("$", "€", "£", "¥", "%", ",", " ")
 
 
 class UntypedValue(NamedTuple):
@@ -159,54 +153,6 @@ def decide(name: str, evidence: Evidence) -> Feature:
     elif kinds == {"zoned"}:
         dtype, timezone = f"timestamp[{unit}]", "UTC"
     return make_feature(name, dtype, nullable=True, timezone=timezone)
-
-
-def column_notes(
-    columns: Mapping[str, pa.Array], evidence_by_name: Mapping[str, Evidence], null_spellings: Sequence[str]
-) -> list[str]:
-    """Returns notes on columns that are read as strings although nearly all of their values are something else, and on
-    numbers whose texts may be no numbers.
-
-    Args:
-        columns: Text values by column.
-        evidence_by_name: What `examine` says of them.
-        null_spellings: What counts as null already.
-    """
-    notes: list[str] = []
-    by_spelling: dict[tuple[str, ...], list[str]] = {}
-    for name, values in columns.items():
-        evidence = evidence_by_name[name]
-        dtype = decide(name, evidence).dtype
-        if dtype.startswith("float") and (number := _number_of_two_texts(values)) is not None:
-            keeps = f"--cast {shlex.quote(f'{name}=string')} keeps them apart, as those of versions"
-            notes.append(f"column {shown(name)} is {dtype}, and {number} and {number}0 in it are one number; {keeps}")
-        if dtype != "string" or not evidence.kinds:
-            continue
-        if evidence.num_leading_zeros:
-            notes.append(f"column {shown(name)} has numbers with leading zeros and is read as strings")
-        without = examine(values, [*null_spellings, *USUAL_NULLS])
-        if without.kinds and decide(name, without).dtype != "string":
-            found = {v for v in values.unique().to_pylist() if v in USUAL_NULLS}
-            by_spelling.setdefault(tuple(sorted(found)), []).append(shown(name))
-        elif (note := number_style_note(name, values)) is not None:
-            notes.append(note)
-    texts = {name: values for name, values in columns.items() if decide(name, evidence_by_name[name]).dtype == "string"}
-    if (note := blank_note(texts)) is not None:
-        notes.append(note)
-    for spellings, names in by_spelling.items():
-        columns_are = "column {} is" if len(names) == 1 else "columns {} are"
-        options = " ".join(f"--null-value {shlex.quote(s)}" for s in spellings)
-        notes.append(f"{columns_are.format(', '.join(names))} read as strings; nulls and other types with {options}")
-    return notes
-
-
-def _number_of_two_texts(values: pa.Array) -> str | None:
-    """Returns the first number that a column holds with a further zero too, as 1.1 and 1.10 of versions."""
-    texts = values.unique()
-    ends = pc.filter(texts, pc.match_substring_regex(texts, r"^\d+\.\d*[1-9]0$"))
-    shorter = pc.utf8_rtrim(ends, "0")
-    found = shorter.filter(pc.is_in(shorter, value_set=texts))
-    return str(found[0]) if len(found) else None
 
 
 def find_untyped_value(
@@ -322,51 +268,3 @@ def _is_valid_time(kind: Kind, values: pa.Array, nanoseconds: bool) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def number_style_note(name: str, values: pa.Array) -> str | None:
-    """Returns a note on a column of text that could be numbers, with the option that makes it so; None for others.
-
-    Args:
-        values: Texts, of which the nulls count as nothing.
-    """
-    said = values.drop_null()
-    if not len(said):
-        return None
-    number = name
-    if _all_match(said, _STYLED):
-        for character in _REMOVED:
-            if pc.any(pc.match_substring(said, character)).as_py():
-                number = f"REPLACE({number}, '{character}', '')"
-    elif _all_match(said, _DECIMAL_COMMA):
-        if pc.any(pc.match_substring(said, ".")).as_py():
-            number = f"REPLACE({number}, '.', '')"
-        number = f"REPLACE({number}, ',', '.')"
-    if number == name:
-        return None
-    sql = f"SELECT * REPLACE (CAST({number} AS DOUBLE) AS {name}) FROM rows".replace("$", r"\$")
-    # A name that SQL has to quote would have to be quoted for the shell again.
-    option = f'--select "{sql}"' if name.isidentifier() else "a --select that casts them"
-    values_are = f"column {shown(name)} is text because its values are written like {shown(said[0].as_py())}"
-    return f"{values_are}; {option} makes numbers of them"
-
-
-def blank_note(columns: Mapping[str, pa.Array]) -> str | None:
-    """Returns a note on columns whose values all begin with a blank, with the option that takes it off; None for none.
-
-    Args:
-        columns: Texts by column, of which the nulls count as nothing.
-    """
-    said = {name: values.drop_null() for name, values in columns.items()}
-    names = [name for name, values in said.items() if len(values) > 1 and _all_match(values, "^ ")]
-    if not names:
-        return None
-    trimmed = ", ".join(f"trim({name}) AS {name}" for name in names)
-    sql = f'--select "SELECT * REPLACE ({trimmed}) FROM rows"'
-    option = sql if all(name.isidentifier() for name in names) else "a --select that trims them"
-    values_are = f"the values of {', '.join(map(shown, names))} begin with a blank"
-    return f"{values_are}; {option} takes it off"
-
-
-def _all_match(texts: pa.Array, pattern: str) -> bool:
-    return bool(pc.all(pc.match_substring_regex(texts, pattern)).as_py())

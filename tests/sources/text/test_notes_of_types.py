@@ -7,7 +7,15 @@ import pytest
 
 from shardkit.cli import main
 from shardkit.dataset.open import open_dataset
-from shardkit.sources.text.type_inference import blank_note, column_notes, examine, number_style_note
+from shardkit.errors import DifferentSchemasError
+from shardkit.sources.text.column_notes import (
+    blank_note,
+    check_points,
+    column_notes,
+    number_style_note,
+    point_notes,
+)
+from shardkit.sources.text.type_inference import examine
 from tests.support.in_process import read_rows
 
 CASES = {
@@ -66,3 +74,26 @@ def test_values_behind_a_blank_get_a_note_that_takes_it_off():
     assert "'a', 'c' begin with a blank" in note
     assert '--select "SELECT * REPLACE (trim(a) AS a, trim(c) AS c) FROM rows"' in note
     assert blank_note({"b": texts["b"]}) is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_refused"),
+    [
+        (["1.234", "7"], True),
+        (["-1.234.567", "12.000"], True),
+        (["1.234", "1234"], False),
+        (["0.123", "1.234"], False),
+        (["1.5", "2.345"], False),
+        (["7", "800"], False),
+    ],
+)
+def test_points_that_may_stand_between_thousands_are_refused_beside_decimal_commas(texts, is_refused):
+    columns = {"price": pa.array(["1,5", "2"]), "sold": pa.array(texts)}
+    check_points(columns, ["sold"], "a.csv")
+    if not is_refused:
+        check_points(columns, [], "a.csv")
+        return
+    with pytest.raises(DifferentSchemasError) as caught:
+        check_points(columns, [], "a.csv")
+    assert caught.value.columns == ("sold",)
+    assert len(list(point_notes(columns))) == 1

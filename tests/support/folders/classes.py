@@ -29,6 +29,11 @@ def _class_folders(
     return rows
 
 
+def _hive(folder: Path) -> list[Row]:
+    rows = _class_folders(folder, classes=("label=cat", "label=big%20dog"))
+    return [(split, data, name.removeprefix("label=").replace("%20", " ")) for split, data, name in rows]
+
+
 def _archived(pack: Callable[[Path, Path], None], *, splits: Iterable[str], suffix: str) -> Callable[[Path], list[Row]]:
     def make(folder: Path) -> list[Row]:
         rows = _class_folders(folder / "loose" / "pets", splits)
@@ -183,6 +188,7 @@ CLASSES = (
     Case("ImageFolder with splits, a tar.gz", _archived(_tar, splits=("train", "test"), suffix=".tar.gz")),
     Case("ImageFolder with splits, a zip", _archived(_zip, splits=("train", "test"), suffix=".zip")),
     Case("ImageNet, a tar of class tars", _tar_of_class_tars),
+    Case("classes as Hive writes them", _hive),
     Case("one class only", lambda f: _class_folders(f, classes=("cat",)), refusal=_ONE_CLASS),
     Case(
         "one class only, --no-labels",

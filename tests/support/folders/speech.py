@@ -37,6 +37,33 @@ def _librispeech(folder: Path) -> list[Row]:
     return rows
 
 
+def _libritts(folder: Path) -> list[Row]:
+    rows = []
+    for seed in range(4):
+        base = folder / "train-clean-100" / "84" / "121123" / f"84_121123_{seed:06}_000000"
+        texts = f"Number {seed}, he said", f"Number the {seed}, he said"
+        rows.append(("train", write(base.with_suffix(".wav"), sound(seed)), texts))
+        write(base.with_suffix(".original.txt"), f"{texts[0]}\n")
+        write(base.with_suffix(".normalized.txt"), f"{texts[1]}\n")
+    write(base.parent / "84_121123.trans.tsv", "84_121123_000000_000000\tNumber 0\tNumber the 0\n")
+    write(folder / "speakers.tsv", "READER\tGENDER\n84\tF\n")
+    return rows
+
+
+def _vivos(folder: Path) -> list[Row]:
+    rows, seed = [], 0
+    for split in ("train", "test"):
+        lines = []
+        for _ in range(4):
+            seed += 1
+            name = f"VIVOS{split.upper()}01_R{seed:03}"
+            data = write(folder / split / "waves" / f"VIVOS{split.upper()}01" / f"{name}.wav", sound(seed))
+            lines.append(f"{name} KHÁCH SẠN {seed}\n")
+            rows.append((split, data, f"KHÁCH SẠN {seed}"))
+        write(folder / split / "prompts.txt", "".join(lines))
+    return rows
+
+
 def _ljspeech(folder: Path) -> list[Row]:
     rows, lines = [], []
     for seed, text in enumerate(("Printing, in the only sense", '"the ward, he said', "in being comparatively modern")):
@@ -80,6 +107,8 @@ SPEECH = (
     Case("VoiceBank, clean and noisy", _noisy, refusal=("clean_testset_wav", "--no-labels")),
     Case("Common Voice", _common_voice, key="audio", label=("sentence",)),
     Case("LibriSpeech", _librispeech, key="audio", label=("transcript",)),
+    Case("LibriTTS", _libritts, key="audio", label=("transcript", "normalized_transcript")),
+    Case("VIVOS", _vivos, key="audio", label=("transcript",)),
     Case("VCTK", _vctk, key="audio", label=("transcript",)),
     Case("LJSpeech", _ljspeech, key="audio", label=("transcript",)),
     Case(

@@ -126,6 +126,12 @@ def _libsvm_of_tests(folder: Path) -> list[Row]:
     return [("train", None, -1), ("train", None, 1)] * 3 + [("test", None, 1)] * 2
 
 
+def _apart(folder: Path) -> list[Row]:
+    write(folder / "X_train.csv", "a,b\n" + "".join(f"{i},{i}.5\n" for i in range(9)))
+    write(folder / "y_train.csv", "y\n" + "".join(f"{i % 2}\n" for i in range(9)))
+    return []
+
+
 def _titanic(folder: Path) -> list[Row]:
     write(folder / "train.csv", "PassengerId,Survived,Age\n1,0,22\n2,1,38\n")
     write(folder / "test.csv", "PassengerId,Age\n892,34\n893,47\n")
@@ -165,6 +171,8 @@ _SPACED = "".join(f"{i}, State-gov, {x}, {label}\n" for i, x, label in _rows(8))
 _HOUSING = "".join(f" {i / 7:.5f}  {i * 3:6.2f}   {i / 3:.3f}  0\n" for i in range(20))
 _SHUTTLE = "".join(f"{i} {i % 7} {i * 3 % 11} {i % 2 + 1}\n" for i in range(20))
 _RATINGS = "".join(f"{i % 4}::{i * 7}::{i % 5 + 1}::97830076{i}\n" for i in range(9))
+_THOUSANDS = "id;price;sold\n" + "".join(f"{i};{i},5;{f'{400 + 175 * i:,}'.replace(',', '.')}\n" for i in range(9))
+_WITHOUT_POINTS = "SELECT * REPLACE (CAST(REPLACE(sold, '.', '') AS BIGINT) AS sold) FROM rows"
 _DECIMAL_COMMAS = "".join(f"{i},5;{i},25\n" for i in range(9))
 _ORDERS = "".join(f'{{"id": {i}, "items": [{{"sku": "a{i}"}}, {{"sku": "b{i}"}}]}}\n' for i in range(9))
 _BY_COLUMNS = (
@@ -228,6 +236,18 @@ TABLES = (
         key="column_1",
         label=("column_2",),
     ),
+    Case(
+        "points beside decimal commas", _one("a.csv", _THOUSANDS, []), refusal=("--cast sold=float32", "REPLACE(sold")
+    ),
+    Case(
+        "points beside decimal commas, what is advised",
+        _one("a.csv", _THOUSANDS, [("train", i, 400 + 175 * i) for i in range(9)]),
+        ("--cast", "sold=string", "--select", _WITHOUT_POINTS),
+        key="id",
+        label=("sold",),
+    ),
+    Case("X_train.csv and y_train.csv", _apart, refusal=("y_train.csv shares no column", "paste -d ,")),
+    Case("X_train.csv and y_train.csv, joined by name", _apart, ("--union-by-name",), refusal=("paste -d ,",)),
     Case(
         "a comma or a decimal between semicolons",
         _one("a.csv", "1,10;20\n2,30;40\n3,50;60\n", []),

@@ -19,6 +19,14 @@ def _log(number: int) -> list[str]:
     return [f"2026-11-0{1 + i % 9} 12:0{i % 10}:00 INFO server started on port {8000 + i}" for i in range(number)]
 
 
+def _brat(folder: Path) -> list[Row]:
+    rows = []
+    for index in range(3):
+        rows += _lines(folder, f"d{index}.txt", [f"Smith {index} lives.", "He works."])
+        write(folder / f"d{index}.ann", "T1\tPerson 0 5\tSmith\n")
+    return rows
+
+
 def _language_model(folder: Path) -> list[Row]:
     truth = []
     for name, split in (("train", "train"), ("valid", "validation"), ("test", "test")):
@@ -197,6 +205,8 @@ TEXTS = (
     Case("WMT, one language", _translations, ("--include", "*.de"), key="text"),
     Case("ATIS, seq.in, seq.out and label", _intents, refusal=("label\\tseq_in\\tseq_out", "--include test/label")),
     Case("UCI HAR, X, subject and y", _activities, refusal=("X\\tsubject\\ty", "--include test/X_test.txt")),
+    Case("texts and annotations of brat", _brat, refusal=("d0.ann and d0.txt", "--include '*.txt'", "--source-column")),
+    Case("texts of brat, what is advised", _brat, ("--include", "*.txt"), key="text"),
     Case("rt-polarity.pos and .neg", _polarities, refusal=("--source-column file", "class")),
     Case(
         "rt-polarity, --source-column",

@@ -1,0 +1,79 @@
+"""Layouts of sounds and their transcripts, by the names of all files.
+
+Sources: LibriSpeech, LibriTTS, LJSpeech, Common Voice, VCTK and VIVOS.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from shardkit.file_types import suffix_of
+from shardkit.messages import printable
+from shardkit.sources.base import RawFile
+from shardkit.sources.media.layout_files import Layout, base_of, first_line_of, folders_of, stem_of
+from shardkit.sources.split_words import split_in_name
+
+_LETTER = re.compile(r"[^\W\d_]")
+LIBRITTS_SUFFIXES = (".normalized.txt", ".original.txt")
+_LJSPEECH = re.compile(r"metadata(?:[_-][a-z]+)?\.csv")
+
+
+def find_ljspeech(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    stems = {stem_of(f) for f in media}
+    tables = [f for f in rest if _LJSPEECH.fullmatch(base_of(f))]
+    tables = [f for f in tables if b"|" in (line := first_line_of(f)) and line.split(b"|")[0].decode() in stems]
+    whole = [f for f in tables if base_of(f) == "metadata.csv"]
+    lists = tuple(f for f in tables if split_in_name(base_of(f)) is not None)
+    if len(whole) > 1 or not (whole or len(lists) > 1):
+        return None
+    return Layout("ljspeech", "LJSpeech", tuple(whole) or lists, lists=lists)
+
+
+def find_libritts(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    """Returns the layout of LibriTTS: `x.normalized.txt` and `x.original.txt` beside `x.wav`."""
+    labels = tuple(f for f in rest if f.name.endswith(LIBRITTS_SUFFIXES))
+    # Each chapter and the whole have tables.
+    others = tuple(f for f in rest if suffix_of(f.name) in (".txt", ".tsv") and f not in labels)
+    return Layout("libritts", "LibriTTS", labels, others) if labels else None
+
+
+def find_transcripts(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    labels = tuple(f for f in rest if f.name.endswith(".trans.txt"))
+    # Lists of the speakers, chapters and books lie above them.
+    others = tuple(f for f in rest if suffix_of(f.name) == ".txt" and f not in labels)
+    return Layout("transcripts", "transcripts of LibriSpeech", labels, others) if labels else None
+
+
+def find_common_voice(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    tables = [f for f in rest if suffix_of(f.name) == ".tsv"]
+    labels = tuple(f for f in tables if stem_of(f) in ("train", "dev", "test"))
+    if not labels or not all("clips" in folders_of(f) for f in media):
+        return None
+    return Layout("common voice", "Common Voice", labels, tuple(f for f in tables if f not in labels))
+
+
+def find_transcripts_apart(media: Sequence[RawFile], data: Sequence[RawFile]) -> Layout | None:
+    """Returns the layout of texts in a folder of their own, as of VCTK: `txt/p225/1.txt` for `wav48/p225/1.wav`."""
+    below = {_below_first(f) for f in media}
+    alike = tuple(f for f in data if suffix_of(f.name) in (".txt", ".lab") and _below_first(f) in below)
+    folders, own = ({f.name.partition("/")[0] for f in files} for files in (media, alike))
+    if "" in below or 2 * len(alike) <= len(media) or not folders.isdisjoint(own):
+        return None
+    return Layout("spoken apart", f"a text of each file in {' and '.join(map(printable, sorted(own)))}", alike)
+
+
+def _below_first(file: RawFile) -> str:
+    return file.name.rpartition(".")[0].partition("/")[2]
+
+
+def find_transcript_lists(media: Sequence[RawFile], data: Sequence[RawFile]) -> Layout | None:
+    """Returns the layout of lists of transcripts, as of VIVOS: each line of `train/prompts.txt` begins with a name."""
+    stems = {stem_of(f) for f in media}
+    is_list = all(suffix_of(f.name) in ("", ".txt") and _names_a_sound(f, stems) for f in data)
+    return Layout("transcript lists", "lists of transcripts", tuple(data)) if is_list else None
+
+
+def _names_a_sound(file: RawFile, stems: Collection[str]) -> bool:
+    name, _, words = first_line_of(file).decode("utf-8-sig", "replace").partition(" ")
+    return name in stems and _LETTER.search(words) is not None
