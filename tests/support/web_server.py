@@ -65,6 +65,7 @@ class WebServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    is_counted = False
 
     def log_message(self, *_):
         pass
@@ -80,14 +81,21 @@ class _Handler(BaseHTTPRequestHandler):
         with server.lock:
             server.now += 1
             server.most_at_once = max(server.most_at_once, server.now)
+        self.is_counted = True
         try:
             kind, _, name = path[1:].partition("/")
             getattr(self, "ok" if server.works_again and kind != "missing" else kind)(name)
         finally:
-            with server.lock:
-                server.now -= 1
+            self.end_count()
+
+    def end_count(self):
+        with self.server.lock:
+            self.server.now -= self.is_counted
+            self.is_counted = False
 
     def give(self, status, content=b"", **headers):
+        # A client that has the whole answer may ask again before this thread goes on.
+        self.end_count()
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         for name, value in headers.items():
