@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from fractions import Fraction
     from os import PathLike
-    from typing import Any
+    from typing import Any, Unpack
 
+    from shardkit.conversion.memory.typed_options import ConvertOptions as ConvertOptions
+    from shardkit.conversion.memory.typed_options import RowOptions as RowOptions
     from shardkit.conversion.memory.writer import Writer as Writer
     from shardkit.reading.images import Fit, ImageDecoder, Mode, OnError, Resample
     from shardkit.reading.length_buckets import LengthBuckets
@@ -18,15 +20,22 @@ if TYPE_CHECKING:
     from shardkit.reading.split import Split
     from shardkit.reading.splits import Splits
 
-__all__ = ["LengthBuckets", "Writer", "__version__", "convert", "decode_images", "mix", "open", "open_tfrecords"]
+__all__ = [
+    "ConvertOptions", "LengthBuckets", "RowOptions", "Writer", "__version__", "convert", "decode_images", "mix", "open",
+    "open_tfrecords",
+]  # fmt: skip
 
 _LAZY = {
+    "ConvertOptions": "shardkit.conversion.memory.typed_options",
+    "RowOptions": "shardkit.conversion.memory.typed_options",
     "LengthBuckets": "shardkit.reading.length_buckets",
     "Writer": "shardkit.conversion.memory.writer",
 }
 
 
-def convert(data: Any, destination: str | PathLike[str], *, workers: int | None = None, **options: Any) -> Splits:
+def convert(
+    data: Any, destination: str | PathLike[str], *, workers: int | None = None, **options: Unpack[ConvertOptions]
+) -> Splits:
     """Makes a dataset and returns its splits: `shardkit.convert(frame, "out/people", seed=7)`.
 
     Args:

@@ -20,16 +20,23 @@ from shardkit.errors import UsageError
 Role = Literal["content", "limit", "run"]
 
 
+PATH = "str | PathLike[str]"
+
+
 class Form:
     """How a value is written on the command line and in a recipe file; this one takes text as it is.
 
     Attributes:
         metavar: What stands for the value in the help; None leaves it to the type.
+        hint: Type of the value as a keyword in Python; empty leaves it to the type of the field.
+        joint: What stands between the parts of a value that is one text.
         is_one: Whether a value of several parts is written as one text; else the option is repeated.
         is_flag: Whether the option is a flag that stands for a value other than a bool.
     """
 
     metavar: str | None = None
+    hint = ""
+    joint = ","
     is_one = False
     is_flag = False
 
@@ -45,8 +52,8 @@ class Form:
 class Named(Form):
     """Text that the help calls by a name."""
 
-    def __init__(self, metavar: str) -> None:
-        self.metavar = metavar
+    def __init__(self, metavar: str, hint: str = "") -> None:
+        self.metavar, self.hint = metavar, hint or self.hint
 
 
 class OneOf(Form):
@@ -58,6 +65,8 @@ class OneOf(Form):
 
 class Size(Form):
     """A number of bytes such as `128MiB`."""
+
+    hint = "int | str"
 
 
 class Steps(Named):
@@ -75,6 +84,7 @@ class LengthBuckets(Named):
 class Columns(Named):
     """Names, such as those of columns, with commas between them."""
 
+    hint = "str | Sequence[str]"
     is_one = True
 
     def __init__(self, metavar: str = "A,B,...", *, is_none_if_empty: bool = False) -> None:
@@ -101,6 +111,8 @@ class Pair(Named):
         is_cut_at_last: Which of several equals signs counts.
         more: What follows the two texts in the value.
     """
+
+    hint = "str | Sequence[str] | Mapping[str, str]"
 
     def __init__(
         self,

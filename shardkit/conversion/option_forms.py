@@ -30,6 +30,8 @@ class SplitShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Split(Named):
     """A split and its share of the rows or its files, such as `train=0.9` or `test=test/*`, or a split alone."""
 
+    hint = "str | Sequence[str] | Mapping[str, float | str]"
+
     def parse(self, text: Any) -> Any:
         """Returns the split.
 

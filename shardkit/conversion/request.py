@@ -14,7 +14,7 @@ import msgspec
 from shardkit.conversion.engines import ENGINES
 from shardkit.conversion.option_forms import AllColumns, Split, SplitShare
 from shardkit.errors import UsageError
-from shardkit.options import Columns, Named, OneOf, Option, OptionField, Role, Size, options_of
+from shardkit.options import PATH, Columns, Named, OneOf, Option, OptionField, Role, Size, options_of
 from shardkit.sources.options import INPUTS, SourceOptions
 from shardkit.transforms.options import ROWS, TransformOptions
 from shardkit.units import MiB
@@ -79,7 +79,7 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     separator: Annotated[str | None, Option(
         "--separator",
         "Token behind each row of --pack, as text or as a number, or none; the tokenizer's end of text if not given.",
-        ROWS, "content", form=Named("TOKEN"),
+        ROWS, "content", form=Named("TOKEN", "int | str"),
     )] = None  # fmt: skip
     shuffle: Annotated[bool, Option(
         "--shuffle/--no-shuffle", "Random order by --seed, or that of the inputs.", SPLITS, "content", is_common=True,
@@ -112,7 +112,8 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "--max-bad",
         "End without a dataset if more rows are left out, as 100 or 0.1%, or if a file is rejected whole whose "
         "rows cannot be counted.",
-        BAD_INPUT, "limit", form=Named("N|P%"), shown_default="10%; 50% if fewer than 100 are bad", is_common=True,
+        BAD_INPUT, "limit", form=Named("N|P%", "int | str"), is_common=True,
+        shown_default="10%; 50% if fewer than 100 are bad",
     )] = None  # fmt: skip
     max_row_seconds: Annotated[float, Option(
         "--max-row-seconds",
@@ -138,7 +139,7 @@ class ConvertRequest(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fi
     destination: str
     schema_path: Annotated[str | None, Option(
         "--schema", "JSON or TOML file that declares or overrides features.",
-        INPUTS, "content", form=Named("FILE"), is_common=True,
+        INPUTS, "content", form=Named("FILE", PATH), is_common=True,
     )] = None  # fmt: skip
     workers: Annotated[int | None, Option(
         "--workers", "Parts worked on at the same time; the number of cores if not given.",
@@ -151,7 +152,7 @@ class ConvertRequest(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fi
     work_dir: Annotated[str | None, Option(
         "--work-dir",
         "Where intermediate files go; beside the data if not given. A folder in a store is for workers of --runner "
-        "that share no disk.", RUN, "run", form=Named("FOLDER"),
+        "that share no disk.", RUN, "run", form=Named("FOLDER", PATH),
     )] = None  # fmt: skip
     runner: Annotated[str, Option(
         "--runner", "What runs the conversion; all give the same bytes. Flags of Beam itself go after --.",
@@ -175,7 +176,7 @@ class ConvertRequest(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fi
     )] = None  # fmt: skip
     recipe_path: Annotated[str | None, Option(
         "--recipe", "TOML file of options, as 'shardkit inspect --recipe' prints it; options given here win.",
-        OTHER, "run", form=Named("FILE"), is_common=True,
+        OTHER, "run", form=Named("FILE", PATH), is_common=True,
     )] = None  # fmt: skip
     dry_run: Annotated[bool, Option(
         "--dry-run", "Show what would be done and the disk space it needs, and end.", OTHER, "run", is_common=True,

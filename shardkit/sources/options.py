@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from shardkit.options import Columns, Named, Option, Size
+from shardkit.options import PATH, Columns, Named, Option, Size
 from shardkit.sources.formats import FORMATS
 from shardkit.units import MiB
 
@@ -142,7 +142,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "--labels",
         "Labels of images or audio files: CSV or JSON Lines by file name, COCO JSON, or a folder of Pascal "
         "VOC XML. Those that lie beside the files as usual are found.",
-        INPUTS, "limit", form=Named("FILE"), is_common=True,
+        INPUTS, "limit", form=Named("FILE", PATH), is_common=True,
     )] = None  # fmt: skip
     no_labels: Annotated[bool, Option(
         "--no-labels",

@@ -29,6 +29,8 @@ FetchKind = Literal["bytes", "image", "audio"]
 class ImageSize(Named):
     """Height and width of images, or one number for both."""
 
+    hint = "int | str | tuple[int, int]"
+    joint = "x"
     is_one = True
 
     def parse(self, text: Any) -> Any:
@@ -54,6 +56,7 @@ class ImageSize(Named):
 class Fetch(Named):
     """A column of web addresses, and what they give."""
 
+    hint = "str | Mapping[str, FetchKind]"
     is_one = True
 
     def parse(self, text: Any) -> Any:

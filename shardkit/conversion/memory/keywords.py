@@ -10,6 +10,7 @@ from typing import Any
 from shardkit.conversion.request import ConvertRequest, option_fields, parse_request
 from shardkit.errors import UsageError, suggest
 from shardkit.options import OptionField, Size
+from shardkit.sources.formats import formats_with
 from shardkit.units import parse_size
 
 MAX_WORKERS = 1024
@@ -17,6 +18,29 @@ MAX_WORKERS = 1024
 _OF_THE_COMMAND = frozenset({
     "dry_run", "engine_option", "max_memory", "project", "recipe", "region", "runner", "temp_location", "workers",
 })  # fmt: skip
+_OF_FILES = frozenset({"exclude", "fetch_again", "format", "include"})
+ROWS_FORMAT = "arrow"
+
+
+def keywords(*, of_rows: bool = False) -> dict[str, OptionField]:
+    """Returns the options of a Python call by keyword.
+
+    Args:
+        of_rows: Leave out those that have a meaning for files alone.
+    """
+    found = {_keyword(field): field for field in option_fields() if _keyword(field) not in _OF_THE_COMMAND}
+    return {name: field for name, field in found.items() if not of_rows or _is_of_rows(name, field)}
+
+
+def check_for_rows(options: Mapping[str, Any]) -> None:
+    """Checks that no keyword is for files.
+
+    Raises:
+        UsageError: If one is.
+    """
+    known = keywords(of_rows=True)
+    if of_files := [name for name in keywords() if options.get(name) is not None and name not in known]:
+        raise UsageError(f"{of_files[0]} is for files, and these are rows", next_step="Leave it out")
 
 
 def request_of(options: Mapping[str, Any], inputs: tuple[str, ...], destination: str) -> ConvertRequest:
@@ -28,7 +52,7 @@ def request_of(options: Mapping[str, Any], inputs: tuple[str, ...], destination:
     Raises:
         UsageError: If there is no such option, or a value is not of its form.
     """
-    fields = {_keyword(field): field for field in option_fields() if _keyword(field) not in _OF_THE_COMMAND}
+    fields = keywords()
     typed = {}
     for name, value in options.items():
         if name not in fields:
@@ -67,6 +91,10 @@ def _keyword(field: OptionField) -> str:
     return field.key.replace("-", "_")
 
 
+def _is_of_rows(name: str, field: OptionField) -> bool:
+    return name not in _OF_FILES and ROWS_FORMAT in (formats_with(field.name) or (ROWS_FORMAT,))
+
+
 def _typed(field: OptionField, value: Any) -> Any:
     """Returns a value as the command line has it."""
     if not isinstance(value, str | int | float | os.PathLike | Mapping | list | tuple):
@@ -84,11 +112,17 @@ def _typed(field: OptionField, value: Any) -> Any:
         return tuple(str(os.fspath(part)) if isinstance(part, os.PathLike) else str(part) for part in parts)
     if isinstance(field.option.form, Size):
         return parse_size(str(value))
+    form = field.option.form
     if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
+        if unclear := [part for part in value if form.joint in str(part)]:
+            raise UsageError(
+                f"{_keyword(field)} holds {unclear[0]!r}, which {form.joint!r} cuts in two",
+                next_step="Give each part alone, and columns names without it",
+            )
+        return form.joint.join(map(str, value))
     if isinstance(value, int | float):
         _check_range(field, value)
-        return value if field.option.form.metavar is None or "int" in str(field.kind) else str(value)
+        return value if form.metavar is None or field.kind in (int, int | None) else str(value)
     return os.fspath(value)
 
 

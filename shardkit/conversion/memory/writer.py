@@ -10,13 +10,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack, cast
 
 import msgspec
 import pyarrow as pa
 import xxhash
 
 from shardkit.conversion.inputs.database_rows import ROWS_FOLDER
+from shardkit.conversion.inputs.option_checks import check_options
 from shardkit.conversion.memory.arrow_file import ArrowFile, unite_files
 from shardkit.conversion.memory.batches import (
     BATCH_BYTES,
@@ -27,7 +28,14 @@ from shardkit.conversion.memory.batches import (
     size_of_row,
     with_schema,
 )
-from shardkit.conversion.memory.keywords import checked_destination, checked_workers, request_of
+from shardkit.conversion.memory.keywords import (
+    ROWS_FORMAT,
+    check_for_rows,
+    checked_destination,
+    checked_workers,
+    request_of,
+)
+from shardkit.conversion.memory.typed_options import ConvertOptions, RowOptions
 from shardkit.conversion.plan import work_roots
 from shardkit.conversion.run.convert import convert as run_request
 from shardkit.dataset.open import newest_version
@@ -38,13 +46,15 @@ from shardkit.storage import files as storage
 _READ_BYTES = 1 << 20
 
 
-def convert(data: Any, destination: str | os.PathLike[str], *, workers: int | None = None, **options: Any) -> None:
+def convert(
+    data: Any, destination: str | os.PathLike[str], *, workers: int | None = None, **options: Unpack[ConvertOptions]
+) -> None:
     """Makes a dataset of paths, as the command does, or of rows that the program holds; see `shardkit.convert`."""
     paths = _paths(data)
     if paths is not None:
         run_request(request_of(options, paths, checked_destination(destination)), checked_workers(workers))
         return
-    with Writer(destination, workers=workers, **options) as writer:
+    with Writer(destination, workers=workers, **cast(RowOptions, options)) as writer:
         for batch in batches_of(data):
             writer.write_batch(batch)
 
@@ -77,14 +87,15 @@ class Writer:
         *,
         spool: str | os.PathLike[str] | None = None,
         workers: int | None = None,
-        **options: Any,
+        **options: Unpack[RowOptions],
     ) -> None:
-        if "format" in options:
-            raise UsageError("rows have no format", next_step="Leave format out")
+        check_for_rows(options)
         # The program may change its folder before the end.
         self._destination = storage.normalize(checked_destination(destination))
         self._workers, self._options, self._features = checked_workers(workers), options, features
         request = request_of(options, ("rows",), self._destination)
+        if not request.append:
+            check_options(request)
         work_root, _ = work_roots(self._destination, request.work_dir)
         self._is_shared = spool is not None
         self._folder = Path(spool).absolute() if spool is not None else storage.local_path(work_root) / ROWS_FOLDER
@@ -181,7 +192,7 @@ class Writer:
             for path, name in zip(parts, named, strict=True):
                 made.append(name)
                 _link(path, name)
-            options = {**self._options, "format": "arrow"}
+            options = {**self._options, "format": ROWS_FORMAT}
             if self._features is not None:
                 made.append(self._folder / f"{self._prefix}features.json")
                 made[-1].write_bytes(msgspec.json.encode({"features": {f.name: _declared(f) for f in self._features}}))

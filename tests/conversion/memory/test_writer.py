@@ -192,6 +192,12 @@ def test_a_commit_that_fails_keeps_the_parts(tmp_path):
     assert sorted(row["i"] for row in rows_in(destination)) == [0, 1]
 
 
+def test_options_that_cannot_be_are_refused_before_the_rows(tmp_path):
+    for options, said in (({"stratify": "a"}, "two splits"), ({"delimiter": ";"}, "delimiter is for files")):
+        with pytest.raises(UsageError, match=said):
+            shardkit.convert(iter(lambda: pytest.fail("a row was asked for"), None), tmp_path / "out", **options)
+
+
 def test_parts_are_numbered_and_whole(tmp_path):
     spool, destination = tmp_path / "spool", tmp_path / "out"
     for index in (100_000, 99_999, 7):
