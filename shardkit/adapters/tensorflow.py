@@ -74,8 +74,9 @@ def dataset(
 
     With `engine="reader"` every batch passes through Python and is copied once more: a plain loop over `batches`
     is faster. `engine="tfdata"` is a graph of stock operations (interleave over the shards, `TFRecordDataset`, batch,
-    `parse_example`), for tf.data service and for graphs that are saved. It has another order and no state, reads
-    one epoch, and takes `seed`, `epoch`, `shuffle`, `features` and `remainder="drop"` alone.
+    `parse_example`), for graphs that are saved; tf.data service takes `shardkit.adapters.tfdata.load_split`, which
+    promises no number of steps. It has another order and no state, reads one epoch, and takes `seed`, `epoch`,
+    `shuffle`, `features` and `remainder="drop"` alone.
 
     Damage ends either graph with an error of TensorFlow (`tf.errors.OpError`), for only those leave a graph. That of
     the reader names the shard and what to run. With `engine="tfdata"` the sizes of local shards are looked at here, and
