@@ -3,7 +3,9 @@
 They are installed with the extra `test`; without them these tests are skipped.
 """
 
+import ast
 import json
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +16,8 @@ import pyarrow as pa
 import pytest
 
 import shardkit
+from shardkit.exporting.options import ExportRequest
+from shardkit.exporting.run import Export
 from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset
 
@@ -98,25 +102,61 @@ OF_RAY = """
 import json, os, sys
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 import ray
+from tensorflow_metadata.proto.v0 import schema_pb2
 
 ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
 asked = json.load(sys.stdin)
-rows = ray.data.read_tfrecords(asked["shards"], arrow_open_stream_args={"compression": asked["compression"]})
-found = [{**row, "word": row["word"].decode()} for row in rows.take_all()]
-print(json.dumps(found, default=lambda values: values.tolist()))
+kinds = {"int64_list": schema_pb2.INT, "float_list": schema_pb2.FLOAT, "bytes_list": schema_pb2.BYTES}
+features = [schema_pb2.Feature(name=name, type=kinds[stored]) for name, stored in asked["features"].items()]
+rows = ray.data.read_tfrecords(
+    asked["shards"],
+    tf_schema=schema_pb2.Schema(feature=features),
+    arrow_open_stream_args={"compression": "gzip"},
+)
+print(json.dumps(rows.take_all(), default=lambda v: v.decode() if isinstance(v, bytes) else v.tolist()))
 """
 
 
 @pytest.mark.slow
 def test_ray_reads_the_shards(tmp_path):
     pytest.importorskip("ray")
-    # Ray guesses types anew for each block, and takes lists of one value for values.
-    dataset = write(tmp_path / "set", FEATURES[:3], "gzip")
-    asked = json.dumps({"shards": [dataset.shard_url(shard) for shard in dataset.shards], "compression": "gzip"})
+    dataset = write(tmp_path / "set", FEATURES, "gzip")
+    # Without the types Ray guesses them anew for each block, and takes lists of one value for values.
+    stored = {feature.name: feature.stored_as for feature in dataset.manifest.features}
+    asked = json.dumps({"shards": [dataset.shard_url(shard) for shard in dataset.shards], "features": stored})
     done = run([sys.executable, "-c", OF_RAY], input=asked, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    rows = sorted(json.loads(done.stdout.splitlines()[-1]), key=lambda row: row["id"])
-    assert rows == [{name: ROWS[name][i] for name in ("id", "x", "word")} for i in range(NUM_ROWS)]
+    check(sorted(json.loads(done.stdout.splitlines()[-1]), key=lambda row: row["id"]))
+
+
+# A separate process: Spark's Java ends with it.
+OF_SPARK = """
+import sys
+from pyspark.sql import SparkSession
+
+import shardkit
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+frame = spark.createDataFrame(shardkit.open(sys.argv[1])["train"].to_arrow())
+print(frame.schema.simpleString())
+print(frame.toJSON().collect() == spark.read.parquet(sys.argv[2]).toJSON().collect())
+print([row.asDict() for row in frame.collect()])
+"""
+
+
+@pytest.mark.slow
+def test_spark_takes_a_split_and_its_parquet(tmp_path):
+    if find_spec("pyspark") is None or shutil.which("java") is None:
+        pytest.skip("Spark is not here")
+    dataset = write(tmp_path / "set", FEATURES, "gzip")
+    Export(shardkit.open(dataset.url), str(tmp_path / "out"), ExportRequest("parquet")).write(num_threads=1)
+    places = [dataset.url, str(tmp_path / "out" / "train-00000-of-00001.parquet")]
+    done = run([sys.executable, "-c", OF_SPARK, *places], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    kinds, is_equal, rows = done.stdout.splitlines()[-3:]
+    assert kinds == "struct<id:bigint,x:array<float>,word:string,tokens:array<bigint>>"
+    assert is_equal == "True"
+    check(ast.literal_eval(rows))
 
 
 @pytest.mark.parametrize("num_processes", [0, pytest.param(2, marks=pytest.mark.slow)])
