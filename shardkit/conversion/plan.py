@@ -32,7 +32,7 @@ from shardkit.transforms.pipeline import TransformPlan
 WORK_DIR = "work"
 
 # Libraries whose output is part of examples and shards.
-_MAKE_BYTES = ("isal", "pillow", "tokenizers", "zlib-ng")
+_MAKE_BYTES = ("av", "isal", "pillow", "tokenizers", "zlib-ng")
 
 # Recipes of 0.1.0 hold these always. A later option is in a recipe only where it is not the default, so that datasets
 # keep their fingerprints when an option is added: nothing is added here.
@@ -223,7 +223,7 @@ def make_created(inputs: Sequence[str], roots: Sequence[InputRoot] = ()) -> Crea
         inputs: As they were typed.
         roots: What their names are relative to.
     """
-    packages = ("apache-beam", "duckdb", "isal", "numpy", "pillow", "protobuf", "pyarrow", "tokenizers", "zlib-ng")
+    packages = sorted(("apache-beam", "duckdb", "numpy", "protobuf", "pyarrow", *_MAKE_BYTES))
     versions = {name: v for name in packages if (v := _version_of(name)) is not None}
     return Created(
         at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

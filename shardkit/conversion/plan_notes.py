@@ -38,6 +38,7 @@ def plan_notes(plan: Plan, listed: tuple[RawFile, ...], fit_notes: tuple[str, ..
     return (
         *_split_notes(plan),
         *_split_column_notes(plan),
+        *_video_notes(plan),
         *_limit_notes(plan, listed),
         *_folder_notes(plan),
         *fit_notes,
@@ -81,6 +82,14 @@ def _split_column_notes(plan: Plan) -> tuple[str, ...]:
         return ()
     option = f"--split-column {shlex.quote(printable(found.name))}"
     return (f"column {shown(found.name)} may name the split of each row; {option} divides the rows by it",)
+
+
+def _video_notes(plan: Plan) -> tuple[str, ...]:
+    recipe = plan.recipe
+    is_dealt = recipe.has_fractions and len(recipe.splits) > 1 and not (recipe.group_by or recipe.split_by)
+    if recipe.source.video == "bytes" or not is_dealt:
+        return ()
+    return (f"{recipe.source.video} of one video fall into several splits; --group-by filename keeps them together",)
 
 
 def _folder_notes(plan: Plan) -> tuple[str, ...]:

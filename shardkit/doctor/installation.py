@@ -31,6 +31,7 @@ EXTRAS = {
     "torch": "the reader for PyTorch",
     "jax": "the reader for JAX",
     "audio": "--audio samples",
+    "video": "videos",
     "sql": "--select, --where",
     "postgres": "postgresql:// inputs",
     "text": "--tokenize",

@@ -23,6 +23,8 @@ _EXTENSIONS = {
     "image/bmp": "bmp", "image/tiff": "tif", "image/x-portable-anymap": "ppm",
     "audio/*": "wav", "audio/wav": "wav", "audio/flac": "flac", "audio/ogg": "ogg", "audio/mpeg": "mp3",
     "audio/aiff": "aiff",
+    "video/*": "mp4", "video/mp4": "mp4", "video/quicktime": "mov", "video/x-matroska": "mkv", "video/webm": "webm",
+    "video/x-msvideo": "avi",
 }  # fmt: skip
 _KEY_DIGITS = 9
 

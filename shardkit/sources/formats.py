@@ -230,8 +230,21 @@ _ALL = (
         extra="audio",
         has_row_files=True,
     ),
+    Format(
+        "video",
+        "video",
+        "video",
+        "shardkit.sources.media.video_source.VideoSource",
+        content="binary",
+        suffixes=(".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi"),
+        options=(*_LABEL_OPTIONS, "video", "video_fps", "clip_frames", "clip_stride"),
+        extra="video",
+        has_row_files=True,
+    ),
 )
 FORMATS = {format.name: format for format in _ALL}
+STREAM_SUFFIXES = (*FORMATS["audio"].suffixes, *FORMATS["video"].suffixes)
+"""Extensions of sounds and videos."""
 
 
 def format_named(name: str | None) -> Format:

@@ -140,19 +140,19 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     )] = None  # fmt: skip
     labels: Annotated[str | None, Option(
         "--labels",
-        "Labels of images or audio files: CSV or JSON Lines by file name, COCO JSON, or a folder of Pascal "
+        "Labels of images, audio files or videos: CSV or JSON Lines by file name, COCO JSON, or a folder of Pascal "
         "VOC XML. Those that lie beside the files as usual are found.",
         INPUTS, "limit", form=Named("FILE", PATH), is_common=True,
     )] = None  # fmt: skip
     no_labels: Annotated[bool, Option(
         "--no-labels",
-        "Take images, audio and text files alone: no folder is a class, and no file beside them a label.",
+        "Take images, audio, videos and text files alone: no folder is a class, and no file beside them a label.",
         INPUTS, "content",
     )] = False  # fmt: skip
     class_folder: Annotated[int | None, Option(
         "--class-folder",
-        "Which folder of images, audio, text files or arrays is their class: 1 is the outermost below the input, not "
-        "counting that of a split. The innermost one that differs if not given.",
+        "Which folder of images, audio, videos, text files or arrays is their class: 1 is the outermost below the "
+        "input, not counting that of a split. The innermost one that differs if not given.",
         INPUTS, "content", form=Named("N"), minimum=1,
     )] = None  # fmt: skip
     audio: Annotated[Literal["bytes", "samples"], Option(
@@ -162,9 +162,24 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     audio_rate: Annotated[int | None, Option(
         "--audio-rate", "Resample decoded audio.", INPUTS, "content", form=Named("HZ"), minimum=1
     )] = None  # fmt: skip
-    max_pixels: Annotated[int, Option("--max-pixels", "Refuse larger images.", INPUTS, "content", minimum=1)] = (
-        64_000_000
-    )
+    video: Annotated[Literal["bytes", "frames", "clips"], Option(
+        "--video", "Keep videos as they are, or make a row of each frame or of each clip of several frames.",
+        INPUTS, "content",
+    )] = "bytes"  # fmt: skip
+    video_fps: Annotated[float | None, Option(
+        "--video-fps", "Take so many frames a second of decoded videos, in place of all.",
+        INPUTS, "content", form=Named("FPS"), minimum=0, excludes="minimum",
+    )] = None  # fmt: skip
+    clip_frames: Annotated[int | None, Option(
+        "--clip-frames", "Frames of a clip.", INPUTS, "content", form=Named("N"), minimum=1, shown_default=16,
+    )] = None  # fmt: skip
+    clip_stride: Annotated[int | None, Option(
+        "--clip-stride", "A clip begins at every so many frames; fewer than its length make clips overlap.",
+        INPUTS, "content", form=Named("N"), minimum=1, shown_default="the length of a clip",
+    )] = None  # fmt: skip
+    max_pixels: Annotated[
+        int, Option("--max-pixels", "Refuse larger images and frames.", INPUTS, "content", minimum=1)
+    ] = 64_000_000
     max_record_bytes: Annotated[
         int, Option("--max-record-size", "Refuse larger rows.", INPUTS, "content", form=Size())
     ] = 256 * MiB

@@ -1,4 +1,4 @@
-"""The step on images: every column that holds one encoded image a row."""
+"""The step on images: every column that holds an encoded image a row, or so many of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def image_step(features: Features, options: TransformOptions, source: SourceOpti
             raise UsageError("--image-quality is for images that are written anew", next_step="Add --image-format jpeg")
         return None
     _check(options, source)
-    chosen = {f.name for f in features if f.is_image}
+    chosen = {f.name for f in features if _holds_images(f)}
     if not chosen:
         option = "--image-size" if options.image_size is not None else "--image-format"
         raise UsageError(
@@ -57,13 +57,14 @@ class ImageStep:
 
     def __init__(self, before: Features, options: TransformOptions, source: SourceOptions) -> None:
         self.option = "--image-size" if options.image_size is not None else "--image-format"
-        self._columns = [_ImageColumn(i, _options_of(f, options, source)) for i, f in enumerate(before) if f.is_image]
+        images = [(i, f) for i, f in enumerate(before) if _holds_images(f)]
+        self._columns = [_ImageColumn(i, _options_of(f, options, source)) for i, f in images]
         is_one = len(self._columns) == 1
         self._size_columns = _size_columns(before) if is_one else {}
         has_boxes = is_one and options.image_size is not None
         self._boxes = find_boxes(before, are_labels=source.labels is not None) if has_boxes else Boxes({})
         self.notes = box_notes(before, self._boxes) if options.image_size is not None else ()
-        after = tuple(_feature_after(f, options.image_format) if f.is_image else f for f in before)
+        after = tuple(_feature_after(f, options.image_format) if _holds_images(f) else f for f in before)
         if self._boxes.kinds:
             is_nullable = before[self._columns[0].position].nullable
             after = features_with_boxes(after, self._boxes, is_nullable=is_nullable)
@@ -72,7 +73,7 @@ class ImageStep:
     def run(self, batch: pa.RecordBatch, *, is_tolerant: bool) -> StepResult:
         """Returns the result of a batch."""
         kept: list[int] = []
-        encoded_columns: list[list[EncodedImage | None]] = [[] for _ in self._columns]
+        encoded_columns: list[list[_Written | None]] = [[] for _ in self._columns]
         num_bytes = [0] * len(self._columns)
         failures: list[RowFailure] = []
         for row in range(batch.num_rows):
@@ -81,7 +82,7 @@ class ImageStep:
                 num_bytes = [total + _size_of(p) for total, p in zip(num_bytes, made, strict=True)]
                 _check_total(num_bytes)
                 if self._boxes.kinds and made[0] is not None:
-                    self._boxes.check(batch, row, made[0])
+                    self._boxes.check(batch, row, made[0].first)
             except (ImageError, RowError) as caught:
                 error = caught if isinstance(caught, RowError) else RowError(caught.what, caught.why, caught.raw)
                 failures.append(RowFailure(row, error))
@@ -95,15 +96,23 @@ class ImageStep:
         stays = batch if len(kept) == batch.num_rows else batch.take(pa.array(positions))
         columns = list(stays.columns)
         for image, found in zip(self._columns, encoded_columns, strict=True):
-            columns[image.position] = pa.array([p and p.data for p in found], pa.binary())
+            columns[image.position] = pa.array([p and p.data for p in found], self.features[image.position].arrow_type)
         for index, name in self._size_columns.items():
-            columns[index] = _updated(columns[index], [p and getattr(p, name) for p in encoded_columns[0]])
+            columns[index] = _updated(columns[index], [p and getattr(p.first, name) for p in encoded_columns[0]])
         if self._boxes.kinds:
-            self._boxes.follow(columns, encoded_columns[0])
-            sizes = zip(*(p.original if p else (None, None) for p in encoded_columns[0]), strict=True)
+            self._boxes.follow(columns, [p and p.first for p in encoded_columns[0]])
+            sizes = zip(*(p.first.original if p else (None, None) for p in encoded_columns[0]), strict=True)
             columns += [pa.array(values, pa.int64()) for values in sizes] if kept else [pa.array([], pa.int64())] * 2
         taken = Taken(batch_of(self.features, columns), None if len(kept) == batch.num_rows else positions)
         return StepResult(taken, tuple(failures))
+
+
+class _Written(NamedTuple):
+    """What a row holds: an image, or a list of them with the first one."""
+
+    first: EncodedImage
+    data: bytes | list[bytes]
+    num_bytes: int
 
 
 class _ImageColumn(NamedTuple):
@@ -167,13 +176,25 @@ def _size_columns(features: Features) -> dict[int, str]:
     }
 
 
-def _rewrite(value: pa.Scalar, options: ImageOptions) -> EncodedImage | None:
+def _holds_images(feature: Feature) -> bool:
+    # A list of any length may be empty.
+    is_list = len(feature.shape) == 1 and feature.shape[0] is not None
+    return feature.is_image or (is_list and feature.with_shape(()).is_image)
+
+
+def _rewrite(value: pa.Scalar, options: ImageOptions) -> _Written | None:
     data = value.as_py()
-    return None if data is None else rewrite(data, options)
+    if data is None:
+        return None
+    if isinstance(data, bytes):
+        image = rewrite(data, options)
+        return _Written(image, image.data, len(image.data))
+    images = [rewrite(one, options) for one in data]
+    return _Written(images[0], [image.data for image in images], sum(len(image.data) for image in images))
 
 
-def _size_of(encoded: EncodedImage | None) -> int:
-    return 0 if encoded is None else len(encoded.data)
+def _size_of(written: _Written | None) -> int:
+    return 0 if written is None else written.num_bytes
 
 
 def _check_total(num_bytes: list[int]) -> None:

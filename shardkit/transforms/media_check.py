@@ -1,4 +1,4 @@
-"""The step that decodes every image and sound once, and rejects the rows of those that do not decode."""
+"""The step that decodes every image, sound and video once, and rejects the rows of those that do not decode."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Features
-from shardkit.media.audio_decoding import load_soundfile
-from shardkit.media.decoding import DecodingError, check_decodes, is_media
+from shardkit.media.decoding import DecodingError, check_decodes, load_decoders, media_kind
 from shardkit.sources.base import SourceOptions
 from shardkit.transforms.steps import RowError, RowFailure, StepResult, Taken
 
@@ -21,28 +20,29 @@ def media_check(features: Features, source: SourceOptions) -> MediaCheck | None:
     Raises:
         UsageError: If there is nothing to decode, or an optional package is not installed.
     """
-    columns = tuple(i for i, f in enumerate(features) if f.is_scalar and f.dtype == "bytes" and is_media(f.media_type))
+    columns = tuple(
+        i for i, f in enumerate(features) if f.is_scalar and f.dtype == "bytes" and media_kind(f.media_type)
+    )
     if not columns:
-        if source.audio == "samples":
+        if source.audio == "samples" or source.video != "bytes":
             return None
         raise UsageError(
-            "--check-media is for images and audio files",
+            "--check-media is for images, audio files and videos",
             why="no column has the media type of one",
             next_step="Leave it out",
         )
-    if any((features[i].media_type or "").startswith("audio/") for i in columns):
-        load_soundfile()
+    load_decoders([media_kind(features[i].media_type) for i in columns])
     return MediaCheck(features, columns, source.max_pixels)
 
 
 @dataclass(frozen=True)
 class MediaCheck:
-    """Decodes images and sound, and keeps their bytes.
+    """Decodes images, sounds and videos, and keeps their bytes.
 
     Attributes:
         features: Of the batches.
         columns: Positions of those that are decoded.
-        max_pixels: An image may have so many.
+        max_pixels: An image or a frame may have so many.
     """
 
     features: Features
@@ -76,6 +76,5 @@ class MediaCheck:
                 if data is not None:
                     check_decodes(data, media_type, self.max_pixels)
             except DecodingError as error:
-                kind = "image" if media_type.startswith("image/") else "sound"
-                return RowError(f"the {kind} does not decode", str(error), data)
+                return RowError(f"the {media_kind(media_type)} does not decode", str(error), data)
         return None

@@ -96,7 +96,7 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         ROWS, "content", form=Named("NAME"),
     )] = None  # fmt: skip
     check_media: Annotated[bool, Option(
-        "--check-media", "Decode every image and audio file once; one that does not decode is a bad record.",
+        "--check-media", "Decode every image, audio file and video once; one that does not decode is a bad record.",
         ROWS, "content",
     )] = False  # fmt: skip
     cast: Annotated[tuple[tuple[str, str], ...], Option(

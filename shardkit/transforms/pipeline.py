@@ -71,6 +71,8 @@ def plan_transforms(
     Raises:
         UsageError: If a step cannot be done; names its option.
     """
+    if source.video != "bytes" and options.image_format is None:
+        options = msgspec.structs.replace(options, image_format="jpeg")
     options = with_hashes(options)
     steps = _steps(features, options, source)
     after = steps[-1].features if steps else _features_before(features, options)

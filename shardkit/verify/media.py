@@ -1,4 +1,4 @@
-"""Images and sound of records, decoded to see whether they are whole."""
+"""Images, sounds and videos of records, decoded to see whether they are whole."""
 
 from __future__ import annotations
 
@@ -11,34 +11,32 @@ import numpy.typing as npt
 from shardkit.dataset.manifest import Manifest
 from shardkit.encoding.decoder import RecordDecoder
 from shardkit.errors import UsageError
-from shardkit.media.audio_decoding import load_soundfile
-from shardkit.media.decoding import DecodingError, check_decodes, is_media
+from shardkit.media.decoding import DecodingError, check_decodes, load_decoders, media_kind
 
 _MAX_PIXELS = 64_000_000
 
 
 class MediaReader:
-    """Decodes the images and sounds of records; for any number of threads.
+    """Decodes the images, sounds and videos of records; for any number of threads.
 
     Args:
         manifest: Of the dataset.
 
     Raises:
-        UsageError: If no feature holds images or sound, or an optional package is not installed.
+        UsageError: If no feature holds images, sound or video, or an optional package is not installed.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._features = tuple(
-            f for f in manifest.features if f.is_scalar and f.dtype == "bytes" and is_media(f.media_type)
+            f for f in manifest.features if len(f.shape) < 2 and f.dtype == "bytes" and media_kind(f.media_type)
         )
         if not self._features:
             raise UsageError(
-                "--decode is for images and audio files",
+                "--decode is for images, audio files and videos",
                 why="no feature of the dataset has the media type of one",
                 next_step="Leave it out",
             )
-        if any((f.media_type or "").startswith("audio/") for f in self._features):
-            load_soundfile()
+        load_decoders([media_kind(f.media_type) for f in self._features])
         source: Any = manifest.recipe.get("source")
         self._max_pixels = int(source.get("max_pixels", _MAX_PIXELS)) if isinstance(source, dict) else _MAX_PIXELS
         self._decoder = RecordDecoder(self._features)
@@ -58,8 +56,9 @@ class MediaReader:
             for feature, column in zip(self._features, batch.columns, strict=True):
                 data = column[row].as_py()
                 try:
-                    if data is not None:
-                        check_decodes(data, feature.media_type or "", self._max_pixels)
+                    for one in data if isinstance(data, list) else [data]:
+                        if one is not None:
+                            check_decodes(one, feature.media_type or "", self._max_pixels)
                 except DecodingError as error:
                     yield row, f"{feature.name} does not decode: {error}"
                     break

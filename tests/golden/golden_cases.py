@@ -26,9 +26,9 @@ EXPECTED = HERE / "expected.json"
 RUN = HERE / "run"
 
 # Libraries that decide bytes. With others, the records of the shards are compared, and no files.
-TOOLS = ("duckdb", "isal", "numpy", "pillow", "pyarrow", "soundfile", "soxr", "tokenizers", "zlib-ng")
+TOOLS = ("av", "duckdb", "isal", "numpy", "pillow", "pyarrow", "soundfile", "soxr", "tokenizers", "zlib-ng")
 # What is decoded or encoded by such a library is not even the same record by record.
-DECODED = ("photos", "sounds")
+DECODED = ("photos", "sounds", "frames", "clips")
 
 # Options of `shardkit convert` by dataset, the input first; `{inputs}` stands for the folder of the inputs. Together
 # they set every option that a recipe can hold, which a test checks.
@@ -84,6 +84,21 @@ CASES = {
     "packed": [
         *("{inputs}/poem", "--format", "text", "--text-record", "paragraph", "--lower", "text"),
         *("--tokenize", "text={inputs}/tokenizer.json", "--pack", "8", "--separator", "."),
+    ],
+    "frames": [
+        "{inputs}/videos",
+        "--video",
+        "frames",
+        "--video-fps",
+        "2",
+        "--image-size",
+        "24x32",
+        "--num-shards",
+        "2",
+    ],
+    "clips": [
+        *("{inputs}/videos", "--video", "clips", "--clip-frames", "4", "--clip-stride", "2", "--image-quality", "70"),
+        *("--image-format", "jpeg", "--num-shards", "2"),
     ],
     "colours": ["{inputs}/photos", "--class-folder", "1", "--num-shards", "1"],
     "checked": ["{inputs}/photos", "--check-media", "--num-shards", "2"],

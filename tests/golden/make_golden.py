@@ -123,6 +123,8 @@ def make_others():
     from PIL import Image
     from tokenizers import Tokenizer, models, pre_tokenizers
 
+    from tests.support.files.video_makers import video
+
     verses = [f"The {c} of {t}\nis not the {c}\nof my {t}." for t in ("sea", "day") for c in ("end", "king", "song")]
     write("poem/poem.txt", "\n\n".join(verses) + "\n")
     words = {w: i for i, w in enumerate(("[UNK]", "the", "of", "is", "not", "my", "sea", "end", "song", "."))}
@@ -135,6 +137,8 @@ def make_others():
             picture.putpixel((i, i), (255, 255, 255))
             (INPUTS / "photos" / kind).mkdir(parents=True, exist_ok=True)
             picture.save(INPUTS / f"photos/{kind}/{i}.png")
+    for i, kind in enumerate(("mp4", "webm")):
+        write(f"videos/{i}.{kind}", video(kind, 8 + 2 * i, fps=6))
     labels = ["file,label"]
     (INPUTS / "sounds").mkdir(exist_ok=True)
     for i, pitch in enumerate((220, 440, 880)):

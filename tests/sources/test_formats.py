@@ -56,7 +56,7 @@ def shardkit(tmp_path):
 
 def test_an_entry_is_all_that_a_new_format_needs(shardkit, tmp_path):
     (tmp_path / "rows.pipes").write_text("pipes|x\n1|NA\n3|4\n")
-    assert "audio, pipes," in " ".join(shardkit("convert", "--help").stdout.split())
+    assert "video, pipes," in " ".join(shardkit("convert", "--help").stdout.split())
     result = shardkit("convert", "rows.pipes", "out", "--null-value", "NA", "--workers", "1")
     assert result.returncode == 0, result.stderr
     assert "read as pipes" in result.stderr

@@ -25,6 +25,9 @@ def commands():
 
 @pytest.mark.full
 def test_every_command_does_what_the_reference_says(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("av")
+    from tests.support.files.video_makers import video
+
     write(tmp_path / "mixed/a.csv", "n,word\n1,a\n2,b\n")
     write(tmp_path / "mixed/b.jsonl", '{"n": 1}\n')
     for name in ("a", "b"):
@@ -36,6 +39,8 @@ def test_every_command_does_what_the_reference_says(tmp_path, monkeypatch, capsy
     for index in range(2):
         write(tmp_path / f"pets/{index}.jpg", picture(index))
         write(tmp_path / f"pets/{index}.txt", "a caption\n")
+    for index in range(2):
+        write(tmp_path / f"films/{index}.mp4", video())
     monkeypatch.chdir(tmp_path)
     typed = commands()
     assert typed

@@ -99,6 +99,6 @@ def test_the_first_bad_row_ends_the_conversion_and_names_its_file():
 
 def test_there_must_be_something_to_decode():
     features = (make_feature("number", "int64"),)
-    with pytest.raises(UsageError, match="--check-media is for images and audio files"):
+    with pytest.raises(UsageError, match="--check-media is for images, audio files and videos"):
         plan_transforms(features, TransformOptions(check_media=True), SourceOptions())
     plan_transforms(features, TransformOptions(check_media=True), SourceOptions(audio="samples"))

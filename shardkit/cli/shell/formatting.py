@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from shardkit.features import Feature
-from shardkit.file_types import image_type_of
+from shardkit.file_types import HEAD_BYTES, image_type_of
 from shardkit.media.audio_headers import audio_type_of
+from shardkit.media.video_headers import video_type_of
 from shardkit.messages import visible
 from shardkit.units import format_count, format_size
 
 _SECONDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _MAX_SHOWN_VALUES = 8
-_TYPE_BYTES = 16
 
 
 def is_temporal(feature: Feature) -> bool:
@@ -86,8 +86,9 @@ def format_example_value(value: Any, feature: Feature, max_length: int) -> str:
     if value is None:
         return "(none)"
     if isinstance(value, list):
-        shown = ", ".join(format_example_value(v, feature, 40) for v in value[:_MAX_SHOWN_VALUES])
-        more = f", … ({format_count(len(value))} values)" if len(value) > _MAX_SHOWN_VALUES else ""
+        num_shown = 1 if any(isinstance(v, bytes) for v in value[:1]) else _MAX_SHOWN_VALUES
+        shown = ", ".join(format_example_value(v, feature, 40) for v in value[:num_shown])
+        more = f", … ({format_count(len(value))} values)" if len(value) > num_shown else ""
         return f"[{shown}{more}]"
     if isinstance(value, bytes):
         return f"<{format_size(len(value))} {_media_type(value, feature)}>"
@@ -132,5 +133,6 @@ def _format_moment(seconds: int) -> str:
 
 
 def _media_type(value: bytes, feature: Feature) -> str:
-    found = image_type_of(value[:_TYPE_BYTES]) or audio_type_of(value[:_TYPE_BYTES])
+    head = value[:HEAD_BYTES]
+    found = image_type_of(head) or audio_type_of(head) or video_type_of(head)
     return found if found and feature.media_type else visible(feature.media_type or "bytes")

@@ -34,7 +34,7 @@ from shardkit.sources.files.transcoding import with_text_options
 from shardkit.sources.files.unpacked import check_no_packed
 from shardkit.sources.folders.class_documents import are_class_documents
 from shardkit.sources.folders.class_folders import check_class_folders
-from shardkit.sources.formats import FORMATS, format_named
+from shardkit.sources.formats import STREAM_SUFFIXES, format_named
 from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
 from shardkit.sources.naming_tables import check_not_numbered, naming_notes, tables_that_name
@@ -52,8 +52,6 @@ from shardkit.storage import files as storage
 
 if TYPE_CHECKING:
     from shardkit.sources.media.labels import Beside
-
-_SOUNDS = FORMATS["audio"].suffixes
 
 
 class InspectedInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -376,8 +374,8 @@ def _hash_of(file: RawFile) -> str:
 
 
 def _labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions) -> Beside | None:
-    is_asked = options.labels is None and options.format in (None, "images", "audio", "numpy-files")
-    suffixes = (".npy",) if options.array_record == "file" or options.format == "numpy-files" else _SOUNDS
+    is_asked = options.labels is None and options.format in (None, "images", "audio", "video", "numpy-files")
+    suffixes = (".npy",) if options.array_record == "file" or options.format == "numpy-files" else STREAM_SUFFIXES
     if not is_asked or not any(has_image_suffix(f.name) or suffix_of(f.name) in suffixes for f in files):
         return None
     from shardkit.sources.media.labels import labels_beside

@@ -304,7 +304,7 @@ def _described(column: Column, features: dict[str, Any]) -> Column:
     if not isinstance(feature, dict):
         return column
     kind = feature.get("_type")
-    if kind in ("Image", "Audio") and pa.types.is_binary(column.type_):
+    if kind in ("Image", "Audio", "Video") and pa.types.is_binary(column.type_):
         return msgspec.structs.replace(column, media_type=f"{kind.lower()}/*")
     names: Any = feature.get("names")
     is_named = isinstance(names, list) and all(isinstance(name, str) for name in names)

@@ -53,7 +53,11 @@ class WholeRows:
         self._rejected.append(rejected_row(error, file_index=index, position="", first_byte=None, raw=raw))
 
     def batch(
-        self, columns: Mapping[str, pa.Array], indices: Sequence[int], raw_of: Callable[[int], bytes]
+        self,
+        columns: Mapping[str, pa.Array],
+        indices: Sequence[int],
+        raw_of: Callable[[int], bytes],
+        numbers: npt.NDArray[np.uint64] | None = None,
     ) -> RowBatch:
         """Returns the rows of some files, and hands over the rows rejected so far.
 
@@ -61,6 +65,7 @@ class WholeRows:
             columns: By name of the feature; a value for each of the files.
             indices: Positions of these files in the list of files.
             raw_of: Gives the start of the content of a file by its position in the list.
+            numbers: uint64 `[n]`: of the rows in their files, where a file is several.
 
         Raises:
             BadInputError: If a value does not fit, unless bad rows are tolerated.
@@ -79,7 +84,8 @@ class WholeRows:
             index = indices[position]
             self.reject(index, bad_value_error(bad_values, place(self._files[index])), raw_of(index))
         kept = np.array(indices, np.int64)[cast.kept]
-        return self._rows(cast.batch, kept, cast.num_rounded)
+        rows = self._rows(cast.batch, kept, cast.num_rounded)
+        return rows if numbers is None else rows._replace(identities=rows.identities + numbers[cast.kept])
 
     def nothing(self) -> RowBatch:
         """Returns a batch without rows, which hands over the rows rejected so far."""

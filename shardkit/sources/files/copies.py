@@ -11,7 +11,7 @@ from shardkit.file_types import has_image_suffix, suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.files.streams import open_stored, read_exactly
-from shardkit.sources.formats import FORMATS
+from shardkit.sources.formats import STREAM_SUFFIXES
 from shardkit.units import MiB
 
 # Older versions, as editors keep them.
@@ -95,4 +95,4 @@ def check_not_unpacked(archives: Iterable[RawFile], files: Sequence[RawFile]) ->
 
 
 def _is_media(name: str) -> bool:
-    return has_image_suffix(name) or suffix_of(name) in FORMATS["audio"].suffixes
+    return has_image_suffix(name) or suffix_of(name) in STREAM_SUFFIXES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import BinaryIO, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardkit.errors import BadInputError
+from shardkit.errors import BadInputError, StorageError
 from shardkit.features import Feature, Features, make_feature
 from shardkit.file_types import HEAD_BYTES, text_kind
 from shardkit.media.audio_decoding import Samples
@@ -29,14 +29,15 @@ from shardkit.sources.base import (
     place,
 )
 from shardkit.sources.columns.whole_rows import WholeRows
-from shardkit.sources.files.streams import read_head
+from shardkit.sources.files.streams import guard_unchanged, open_raw, read_head
 from shardkit.sources.files.whole_files import WholeFiles, read_heads, read_whole_files, split_files
 from shardkit.sources.folders.class_folders import class_notes, class_of, classes_of, find_class_level
+from shardkit.sources.media.file_columns import as_bytes, as_lists, cut_batches, in_pixels
 from shardkit.sources.media.label_tables import DECLARED_SIZE
 from shardkit.sources.media.labels import FileLabels, load_labels, unlabelled_notes
 from shardkit.units import format_size
 
-_TYPE_BYTES = 16
+_TYPE_BYTES = 64
 # Rows are large and few: of smaller batches the statistics and the like would cost as much as their bytes.
 _BATCH_BYTES = 2 * BATCH_BYTES
 _MIN_SPLIT_FILES = 512
@@ -68,10 +69,12 @@ class Found(NamedTuple):
     Attributes:
         numbers: What its header says, in the order of the source's `numbers`.
         samples: Its content, decoded to numbers; None leaves its bytes as they are.
+        parts: Encoded images, of a part of a file that is a row.
     """
 
-    numbers: Sequence[int]
+    numbers: Sequence[float]
     samples: Samples | None = None
+    parts: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,11 @@ class MediaSource(SourceSettings, ABC):
     content: ClassVar[str]
     """Name of the feature that holds the files, and of their media types."""
     numbers: ClassVar[tuple[str, ...]]
-    """Names of the features behind the file name, all int64."""
+    """Names of the features behind the file name: int64, but for those of `fractions`."""
+    fractions: ClassVar[frozenset[str]] = frozenset()
+    """Which of these are float32."""
+    is_cut: ClassVar[bool] = False
+    """Whether a file is several rows, which `cut` gives."""
     unusable: ClassVar[type[Exception]]
     """What `examine` raises where a file is of no use; its text says why."""
 
@@ -99,6 +106,10 @@ class MediaSource(SourceSettings, ABC):
     @abstractmethod
     def examine(self, content: memoryview, name: str, options: SourceOptions) -> Found:
         """Returns the content of a file."""
+
+    def cut(self, content: BinaryIO, name: str, options: SourceOptions) -> Iterator[Found]:
+        """Yields the rows of a file that is several, each as soon as it is read."""
+        raise NotImplementedError
 
     def check_options(self, options: SourceOptions) -> None:
         """Raises a UsageError if the options cannot be met."""
@@ -131,7 +142,7 @@ class MediaSource(SourceSettings, ABC):
             self.content_feature(media_type, options),
             *((make_feature("label", "int64", vocabulary=classes),) if classes else ()),
             make_feature("filename", "string"),
-            *(make_feature(name, "int64") for name in self.numbers),
+            *(make_feature(name, "float32" if name in self.fractions else "int64") for name in self.numbers),
             *(labels.features if labels is not None else ()),
         )
 
@@ -151,8 +162,12 @@ class MediaSource(SourceSettings, ABC):
     ) -> Iterator[RowBatch]:
         """Yields the files of one split."""
         reader = _Reader(self, files, self._labels(files, options, features), features, options)
+        if self.is_cut:
+            for index in range(split.file_start, split.file_stop):
+                yield from reader.read_cut(index)
+            return
         limit = min(options.max_record_bytes, _MAX_COLUMN_BYTES - self.batch_bytes)
-        for start, stop in _cut_batches(split, files, self.batch_bytes, limit):
+        for start, stop in cut_batches(split, files, self.batch_bytes, limit):
             if files[start].num_bytes > limit:
                 yield reader.refuse(start, f"it has more than the {format_size(limit)} that a record may have")
             else:
@@ -241,6 +256,37 @@ class _Reader:
                 found, indices, num_bytes = [], [], 0
         yield self._batch(whole, start, found, indices, raw_of)
 
+    def read_cut(self, index: int) -> Iterator[RowBatch]:
+        """Yields the rows of a file that is several; those before a damage count."""
+        file, found, num_rows, num_bytes = self._files[index], list[Found](), 0, 0
+        try:
+            with guard_unchanged(file), open_raw(file) as content:
+                for row in self._source.cut(content, file.name, self._options):
+                    found.append(row)
+                    num_bytes += sum(map(len, row.parts))
+                    if num_bytes >= self._source.batch_bytes:
+                        yield self._cut_batch(index, num_rows, found)
+                        num_rows, num_bytes, found = num_rows + len(found), 0, []
+        except self._source.unusable as error:
+            self._rows.reject(index, self._source.refusal(file, str(error)), read_head(file, MAX_RAW_BYTES))
+        except OSError as error:
+            raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
+        yield self._cut_batch(index, num_rows, found)
+
+    def _cut_batch(self, index: int, first_row: int, found: Sequence[Found]) -> RowBatch:
+        if not found:
+            return self._rows.nothing()
+        positions = np.full(len(found), index, np.int64)
+        labels = {} if self._labels is None else self._labels.take(positions)
+        content = pa.array([row.parts for row in found], pa.list_(pa.binary()))
+        content = content.flatten() if self._source.content_feature("", self._options).is_scalar else content
+        return self._rows.batch(
+            self._columns(content, found, positions, labels),
+            positions.tolist(),
+            lambda index: read_head(self._files[index], MAX_RAW_BYTES),
+            first_row + np.arange(len(found), dtype=np.uint64),
+        )
+
     def _batch(
         self,
         whole: WholeFiles,
@@ -260,7 +306,7 @@ class _Reader:
             positions, labels = positions[fits], {name: c.filter(pa.array(fits)) for name, c in labels.items()}
             found, indices = [one for one, is_kept in zip(found, fits, strict=True) if is_kept], positions.tolist()
         samples = [one.samples.reshape(-1) for one in found if one.samples is not None]
-        column = _as_lists(samples) if samples else _as_bytes(whole, positions - start)
+        column = as_lists(samples) if samples else as_bytes(whole, positions - start)
         return self._rows.batch(self._columns(column, found, positions, labels), indices, raw_of)
 
     def _reject_other_sizes(
@@ -302,7 +348,8 @@ class _Reader:
             "filename": pa.array([f.name for f in files], pa.string()),
         }
         for position, name in enumerate(self._source.numbers):
-            columns[name] = pa.array([one.numbers[position] for one in found], pa.int64())
+            type_ = pa.float32() if name in self._source.fractions else pa.int64()
+            columns[name] = pa.array([one.numbers[position] for one in found], type_)
         if self._labels is not None:
             columns |= labels
             if self._labels.is_relative:
@@ -310,46 +357,5 @@ class _Reader:
                 turned = pa.array([is_turned(value.as_py()) for value in content])
                 width, height = columns["width"], columns["height"]
                 sides = pc.if_else(turned, height, width), pc.if_else(turned, width, height)
-                columns["boxes"] = _in_pixels(columns["boxes"], *sides)
+                columns["boxes"] = in_pixels(columns["boxes"], *sides)
         return columns
-
-
-def _in_pixels(boxes: pa.Array, widths: pa.Array, heights: pa.Array) -> pa.Array:
-    """Returns boxes, four numbers each, that are parts of the width and height of their image, in pixels."""
-    sizes = np.stack([widths.to_numpy(), heights.to_numpy()], axis=1).astype(np.float64)
-    num_values = boxes.value_lengths().fill_null(0).to_numpy()
-    factors = np.repeat(sizes, num_values // 2, axis=0).reshape(-1)
-    offsets = np.concatenate([[0], np.cumsum(num_values)])
-    scaled = pa.array(boxes.flatten().to_numpy() * factors)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), scaled, mask=boxes.is_null())
-
-
-def _as_bytes(whole: WholeFiles, positions: npt.NDArray[np.int64]) -> pa.Array:
-    offsets = pa.py_buffer(whole.offsets.astype(np.int32))
-    contents = pa.Array.from_buffers(pa.binary(), len(whole.offsets) - 1, [None, offsets, whole.data])
-    return contents if len(positions) == len(contents) else contents.take(pa.array(positions))
-
-
-def _as_lists(samples: Sequence[Samples]) -> pa.Array:
-    offsets = np.cumsum([0, *map(len, samples)])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(np.concatenate(samples)))
-
-
-def _cut_batches(
-    split: InputSplit, files: tuple[RawFile, ...], batch_bytes: int, max_file_bytes: int
-) -> Iterator[tuple[int, int]]:
-    """Yields the files of a split in batches of about `batch_bytes`, half-open; a file that is too large is alone."""
-    start, num_bytes = split.file_start, 0
-    for index in range(split.file_start, split.file_stop):
-        if files[index].num_bytes > max_file_bytes:
-            if index > start:
-                yield start, index
-            yield index, index + 1
-            start, num_bytes = index + 1, 0
-            continue
-        num_bytes += files[index].num_bytes
-        if num_bytes >= batch_bytes:
-            yield start, index + 1
-            start, num_bytes = index + 1, 0
-    if start < split.file_stop:
-        yield start, split.file_stop

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from shardkit.file_types import has_image_suffix, suffix_of
 from shardkit.sources.base import RawFile
 from shardkit.sources.files.streams import read_head
-from shardkit.sources.formats import FORMATS
+from shardkit.sources.formats import STREAM_SUFFIXES
 from shardkit.units import KiB
 
 _FIRST_LINE = re.compile(rb"[^\r\n]*")
@@ -41,8 +41,8 @@ class Layout(NamedTuple):
 
 
 def is_media_name(name: str) -> bool:
-    """Whether a file is called like an image, a sound or an array."""
-    return has_image_suffix(name) or suffix_of(name) in (".npy", *FORMATS["audio"].suffixes)
+    """Whether a file is called like an image, a sound, a video or an array."""
+    return has_image_suffix(name) or suffix_of(name) in (".npy", *STREAM_SUFFIXES)
 
 
 def first_line_of(file: RawFile) -> bytes:

@@ -248,10 +248,11 @@ def _without_label_words(path: str) -> str:
 def _sidecars(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     data = [f for f in rest if not is_companion_file(f.name)]
     stems = {f.name.rpartition(".")[0] for f in media} if data else set()
+    is_seen = has_image_suffix(media[0].name) or suffix_of(media[0].name) in FORMATS["video"].suffixes
     for suffix in _SIDECARS:
         alike = tuple(f for f in data if suffix_of(f.name) == suffix)
         if alike and all(f.name.rpartition(".")[0] in stems for f in alike):
-            kind = "fields" if suffix == ".json" else "captions" if has_image_suffix(media[0].name) else "spoken"
+            kind = "fields" if suffix == ".json" else "captions" if is_seen else "spoken"
             return Layout(kind, f"a {suffix} beside each file", alike)
     is_sound = suffix_of(media[0].name) in FORMATS["audio"].suffixes
     if not data or not is_sound:

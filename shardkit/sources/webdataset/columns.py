@@ -36,6 +36,7 @@ Kind = Literal["bytes", "image", "integer", "text", "json", "npy"]
 
 _IMAGES = frozenset({"jpg", "jpeg", "png", "webp"})
 _MEDIA_TYPES = {"flac": "audio/flac", "wav": "audio/wav", "mp3": "audio/mpeg", "ogg": "audio/ogg"}
+_MEDIA_TYPES |= {"mp4": "video/mp4", "mov": "video/quicktime", "mkv": "video/x-matroska", "webm": "video/webm"}
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(_IMAGES, "image"),
     **dict.fromkeys(("cls", "index"), "integer"),

@@ -84,8 +84,8 @@ def test_tables_have_nothing_to_decode(run, tmp_path):
     (tmp_path / "a.csv").write_text("id,word\n1,a\n2,b\n")
     code, _, err = run("convert", tmp_path / "a.csv", tmp_path / "out", "--check-media")
     assert code == 2
-    assert "--check-media is for images and audio files" in err
+    assert "--check-media is for images, audio files and videos" in err
     assert run("convert", tmp_path / "a.csv", tmp_path / "out")[0] == 0
     code, _, err = run("verify", tmp_path / "out", "--decode")
     assert code == 2
-    assert "--decode is for images and audio files" in err
+    assert "--decode is for images, audio files and videos" in err

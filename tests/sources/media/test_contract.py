@@ -1,7 +1,8 @@
-"""Images and audio files keep the contract of sources."""
+"""Images, audio files and videos keep the contract of sources."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import io
 import wave
@@ -70,6 +71,28 @@ class TestAudioSamples(TestAudioBytes):
 
     def content(self, row):
         return self.sound(int(row["filename"][:4]))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("av") is None, reason="av is not installed")
+class TestVideoBytes(MediaContract):
+    format = "video"
+    suffix = ".mp4"
+
+    def row(self, number):
+        from tests.support.files.video_makers import video
+
+        num_frames = number % 3 + 1
+        numbers = {"num_frames": num_frames, "frame_rate": 4.0, "height": 16, "width": 16, "duration": num_frames / 4}
+        content = cached(video)("mov", num_frames, 4, 16, 16)
+        return {"video": content, "filename": f"{number:04}.mp4", **numbers}
+
+    def content(self, row):
+        return row["video"]
+
+
+@functools.cache
+def cached(function):
+    return functools.cache(function)
 
 
 class TestArrays(MediaContract):
