@@ -45,7 +45,6 @@ def convert_pipeline(pipeline: beam.Pipeline, plan_path: str) -> None:
     """Adds the whole conversion of a stored plan to a pipeline.
 
     Args:
-        pipeline: To add to.
         plan_path: Of the plan, where every worker can read it.
     """
     plan = load_plan(plan_path)

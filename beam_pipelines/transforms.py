@@ -58,7 +58,6 @@ class WriteShards(beam.PTransform):
     runs give the same rows in other shards.
 
     Args:
-        destination: Of the dataset.
         features: Types of the columns, as `shardkit.features.make_feature` makes them; None infers them of all rows.
         spool: Folder of the rows until then, which all workers share; None takes one of this machine.
         workers: Pieces of work at the same time when the dataset is committed; None lets the rows decide.
@@ -103,7 +102,6 @@ class ReadShards(beam.PTransform):
 
     Args:
         dataset: Where it is; workers read it there.
-        split: Of the dataset.
 
     Raises:
         ShardkitError: If there is no such dataset or split.

@@ -154,7 +154,6 @@ def foreign_format(head: bytes, name: str = "") -> str | None:
     """Returns the format of a file, in words, if shardkit does not read it; None otherwise.
 
     Args:
-        head: The first bytes.
         name: Of the file; what is called `.bin` and is no UTF-8 is no text of another encoding.
     """
     if head.startswith(b"PK\x03\x04") and any(name in head for name in (b"[Content_Types].xml", b"xl/", b"docProps/")):

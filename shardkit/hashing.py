@@ -46,7 +46,6 @@ def assignment_draws(identities: UInt64s, seed: int) -> UInt64s:
 
     Args:
         identities: Stable names of the rows, or of classes of rows.
-        seed: The seed of the conversion.
     """
     salt = mix64(np.array([(seed ^ _ASSIGNMENT_SALT) % 2**64], dtype=np.uint64))
     return mix64(mix64(identities) ^ salt)
@@ -60,7 +59,6 @@ def assign_splits(identities: UInt64s, seed: int, fractions: tuple[float, ...]) 
 
     Args:
         identities: Stable names of the rows.
-        seed: The seed of the conversion.
         fractions: Shares of the splits, adding up to 1.
     """
     draws = assignment_draws(identities, seed)

@@ -105,7 +105,6 @@ class Pair(Named):
     """Two texts with an equals sign between them.
 
     Args:
-        flag: Of the option, for messages.
         form: What it should look like.
         metavar: What stands for it in the help, where that is something else.
         is_cut_at_last: Which of several equals signs counts.
@@ -152,8 +151,6 @@ class Option(NamedTuple):
         help: One sentence or two.
         heading: Under which the help shows it.
         role: What the value decides. It has no default: each option needs a decision.
-        form: How it is written.
-        minimum, maximum: Of a number.
         excludes: Which of the two the number may not be.
         shown_default: What the help calls the default where that is None.
         is_common: Whether `--help` shows it; `--help-all` shows all.
@@ -177,10 +174,7 @@ class OptionField(NamedTuple):
     """An option of a struct.
 
     Attributes:
-        name: Of the field.
         part: The field that holds the struct, where that lies in another one; else empty.
-        kind: Its type.
-        option: What is known of it.
         default: What it is if it is not given.
     """
 
@@ -243,7 +237,6 @@ def options_of(struct: type[msgspec.Struct], part: str = "") -> tuple[OptionFiel
 
     Args:
         struct: Fields without an `Option` are none of a user's.
-        part: The field that holds it.
     """
     found: list[OptionField] = []
     hints = get_type_hints(struct, include_extras=True)

@@ -26,7 +26,6 @@ def dry_run(
     """Shows the plan of a run on stdout: steps, shares of the workers, memory.
 
     Args:
-        request: That fits its dataset.
         folder: Of the run; not touched.
         reporter: Gets the lines that the run itself would print.
         num_workers: Processes that share each batch.

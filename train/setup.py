@@ -70,9 +70,6 @@ class Material(NamedTuple):
     """What a worker learns from.
 
     Attributes:
-        label: What is predicted.
-        bundle: The model with its features.
-        input: Gives the batches.
         buckets: Of the train split; None where batches hold examples of any length.
     """
 

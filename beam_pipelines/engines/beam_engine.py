@@ -84,8 +84,6 @@ class BeamEngine(Engine):
         """Runs what the job is handed to while the block lasts, where that is not Beam's to do; yields flags of it.
 
         Args:
-            chosen: Settings of the engine.
-            plan: What is to be done.
             say: Shows a line to the user.
         """
         return nullcontext(())

@@ -48,9 +48,6 @@ def check_typed(typed: Sequence[str]) -> tuple[str, ...]:
 
     An engine may know further options, and gets them as they are.
 
-    Args:
-        typed: The flags.
-
     Raises:
         UsageError: If Beam refuses a flag.
     """

@@ -20,7 +20,6 @@ def dask_cluster(num_workers: int, folder: Path | None = None) -> Iterator[str]:
     """Gives the address of a cluster of so many processes with one thread each.
 
     Args:
-        num_workers: So many.
         folder: For their temporary files, and for records that find no place in memory.
 
     Raises:

@@ -27,7 +27,6 @@ class Engine(abc.ABC):
         options: What the user asks of it.
 
     Attributes:
-        spec: Its options.
         packages: Whose absence the extra of the engine mends.
     """
 
@@ -181,7 +180,6 @@ class RemoteRun(Protocol):
     """A run that goes on when the command ends.
 
     Attributes:
-        service: Name of what runs it.
         jobs_url: Where a browser shows all jobs.
         cancel_s: The longest that `cancel` takes.
         is_submitting: Whether the job is being handed over.

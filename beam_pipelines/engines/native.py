@@ -34,7 +34,6 @@ class Work(NamedTuple):
         plan_path: Of the plan, where workers find it.
         plan: As the command has it.
         num_workers: Pieces of work at the same time.
-        chosen: Settings of the engine.
     """
 
     plan_path: str

@@ -30,7 +30,6 @@ class Job(NamedTuple):
 
     Attributes:
         name: Of the engine, for messages.
-        flags: Of Beam.
         stall_s: Give up when no worker has done anything for so long.
     """
 

@@ -15,8 +15,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asks of an engine.
 
     Attributes:
-        runner: Its name.
-        values: Of `--engine-option`, by key.
         flags: Of Beam, as typed after `--`.
     """
 
@@ -30,10 +28,6 @@ class Facts(NamedTuple):
 
     Attributes:
         num_workers: Pieces of work at the same time, as asked for, or the cores of this machine.
-        num_input_splits: Parts of the inputs.
-        environment: Variables of this process.
-        destination: Of the dataset.
-        fingerprint: Of the plan.
     """
 
     num_workers: int
@@ -53,12 +47,10 @@ class Setting(NamedTuple):
     """One setting of an engine.
 
     Attributes:
-        key: Of `--engine-option`.
         meaning: A phrase for the help.
         flag: Of Beam, without its dashes; None where shardkit itself heeds it.
         default: Returns the value where the user gives none, None for no value.
         shown: That default in words; empty where there is none.
-        reason: Why that default.
         spell: Returns the flags for a value, where `--flag=value` is not what Beam takes.
         choices: The only values there are; none where any may be right.
     """
@@ -99,11 +91,8 @@ class EngineSpec(NamedTuple):
     """What an engine takes and needs.
 
     Attributes:
-        title: A phrase for lists.
         text: Paragraphs for its page of help.
-        settings: Of the engine.
         needs: Returns what is missing here before it can be used, None if nothing.
-        examples: Command lines.
         extra: Of shardkit, which installs what the engine imports.
         runner: Name of Beam's runner; empty where the engine is not Beam's.
         passed_on: Start of the keys of options that the engine gets as they are; empty where there are none.
@@ -123,9 +112,7 @@ class Chosen(NamedTuple):
     """The value of a setting.
 
     Attributes:
-        setting: Which one.
         value: Typed or by default; None for none.
-        is_typed: Whether the user gave it.
     """
 
     setting: Setting

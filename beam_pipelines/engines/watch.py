@@ -99,7 +99,6 @@ def explained_end(
     """Turns what an engine raises into what a worker reported, or into an error of the engine.
 
     Args:
-        name: Of the engine.
         extra: Of shardkit, which its workers need.
         plan: As the command has it.
         end_if_lost: Ends the process if workers died over the same part again and again.

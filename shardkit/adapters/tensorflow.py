@@ -88,7 +88,6 @@ def dataset(
             first batch is read here, to learn its columns.
         global_batch_size: Examples that all workers together take a step; None if `buckets` say how many: then the
             graph does not know the number of rows.
-        engine: What reads.
         **settings: Others of `Split.batches`.
 
     Raises:
@@ -139,7 +138,6 @@ def to_tensors(batch: Batch, piece_bytes: int | None = None) -> Tensors:
     """Returns the columns of a batch whose text was not decoded.
 
     Args:
-        batch: Of the reader.
         piece_bytes: Of text or bytes that are copied at a time, about, so that other threads have their turn between
             (TensorFlow holds Python's lock while it copies them); the pieces are then copied once more, without the
             lock. None for all at once.
@@ -220,7 +218,6 @@ def tensor_specs(features: Features, num_rows: int | None, padded: Sequence[str]
     """Returns the specs of a batch's tensors, by name, without its mask.
 
     Args:
-        features: Those that are read.
         num_rows: Of a batch; None if it is not known.
         padded: Lists that are filled up to one length.
     """

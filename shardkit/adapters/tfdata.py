@@ -56,7 +56,6 @@ class ShardFiles(NamedTuple):
     """What reading a split needs to know about its shards.
 
     Attributes:
-        urls: Paths that TensorFlow opens.
         num_examples: Of each shard.
         compression: `GZIP`, or empty.
         mean_num_bytes: Mean size of a framed record.
@@ -118,8 +117,6 @@ def load_split(
     """Returns one epoch of a split as a dataset of columns by feature name.
 
     Args:
-        dataset: An open dataset.
-        split: Name of the split.
         batch_size: Examples a batch; the last batch holds what is left.
         features: Which to parse; None means all.
         shuffle_seed: None reads the shards in their stored order, one after the other.
@@ -149,7 +146,6 @@ def read_records(files: ShardFiles, *, seed: tf.Tensor | None) -> tf.data.Datase
     """Returns the serialized examples of all shards in chunks of unequal size, string `[n]`.
 
     Args:
-        files: The shards.
         seed: int64 `[2]`; permutes the shards and reads `CYCLE_LENGTH` of them in turn. None reads them in order.
     """
     order = tf.range(len(files.urls))

@@ -50,7 +50,6 @@ def open_tfdata(work: Work, make: Callable[[ShardFiles, Work], tf.data.Dataset] 
     """Returns a function that yields parsed batches of the dataset, eager tensors by feature name, without end.
 
     Args:
-        work: What to read.
         make: How; None means `tuned`.
     """
 

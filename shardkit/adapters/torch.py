@@ -34,7 +34,6 @@ class RaggedTensors(NamedTuple):
     """Lists of any length, row after row.
 
     Attributes:
-        values: All values.
         row_splits: int32 `[n + 1]`: row i is `values[row_splits[i] : row_splits[i + 1]]`.
     """
 

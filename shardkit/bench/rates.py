@@ -66,9 +66,6 @@ def take_turns(
     """Returns the measurements of each reader by its name; the first one changes from round to round.
 
     Args:
-        readers: By name.
-        num_rounds: Measurements of each.
-        seconds: Of one measurement.
         tell: Called with a sentence about the progress.
     """
     found: dict[str, list[Window]] = {name: [] for name in readers}
@@ -86,8 +83,6 @@ def summarize(windows: Sequence[Window], *, batch_size: int, record_bytes: float
 
     Args:
         windows: At least one.
-        batch_size: Examples of every batch.
-        record_bytes: Framed bytes of an example.
         stored_bytes: Bytes of an example in its file.
     """
     per_s = statistics.median(w.num_batches * batch_size / w.wall_s for w in windows)

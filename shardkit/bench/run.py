@@ -35,8 +35,6 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         split: None means `train`, or the largest split.
         version: Of the dataset; None means the newest.
         batch_size: Examples; None means what suits the size of a record.
-        seconds: Of each measurement.
-        num_threads: That read.
         features: Names of those to decode; None means all.
         shuffle: False reads in the stored order.
     """
@@ -70,20 +68,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured.
 
     Attributes:
-        location, name, version: Of the dataset.
         split, num_examples, num_shards: Of the split that was read.
-        compression: Of its shards.
         features: Names of those that were decoded.
-        batch_size: Examples of a batch.
         asked_batch_size: What was asked for, None if nothing was.
-        seconds: Of each measurement.
         num_rounds: Measurements of each way to read.
-        num_threads: That read.
-        num_cores: That this process may use.
-        shuffle: Whether epochs are shuffled.
-        mean_record_bytes: Of a framed record.
         mean_stored_bytes: Of a record in its file.
-        reader: This reader.
         tfdata: Stock tf.data on the same work; None if it was left out.
         no_tfdata: Why it was left out, None if it was not asked for or measured.
         peak_memory_bytes: The most that this reader took, beyond what the process took before.
@@ -120,8 +109,6 @@ def run(
     """Measures how fast one split is read.
 
     Args:
-        location: Of the dataset.
-        options: What to measure.
         load_tfdata: Called after the memory of this reader has been measured.
         tell: Called with a sentence about the progress.
 

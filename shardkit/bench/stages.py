@@ -71,9 +71,7 @@ def measure_stages(
     when a batch needs them and given back as the reader does, because fresh memory costs as much as a copy.
 
     Args:
-        dataset: An opened dataset.
         split: Name of a split that holds examples.
-        features: Which to decode.
         batch_size: Examples of a batch, no more than there are.
         shuffle: Whether rows are mixed as the reader does.
         seconds: About the time it may take; one batch is read at least.

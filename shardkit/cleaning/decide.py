@@ -42,7 +42,6 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
     Attributes:
         path: Relative to the dataset; absolute for local intermediate files.
-        num_bytes: Size.
         modified_at: When it was written, in seconds since 1970; None if the store does not tell.
     """
 
@@ -55,9 +54,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     """A version of the dataset.
 
     Attributes:
-        version: Its number.
         names: Relative paths of everything that it takes, but for its own manifest.
-        modified_at: When its manifest was written.
         is_indexed: Whether it is of files that others wrote, which are never removed.
     """
 
@@ -72,8 +69,6 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: Absolute, or a URL.
-        fingerprint: Of the conversion.
-        files: In it.
         is_live: Whether a process holds its lock.
     """
 
@@ -97,7 +92,6 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         files: Below `data/`, `manifests/` and the folders of doctors.
         versions: Ascending.
-        work: Intermediate files.
         rows: Files with rows of servers on this host.
         uploads: That the store keeps parts of.
     """
@@ -113,7 +107,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     """Files that go together, or stay.
 
     Attributes:
-        kind: What they are.
         folder: The folder that holds them, as its paths begin.
         files: Sorted by path.
         fingerprint: Of the conversion whose lock is held meanwhile; None if there is none.
@@ -150,7 +143,6 @@ def plan_cleaning(
     may need the older ones. The age of a version counts from the next version: until then it was the newest.
 
     Args:
-        inventory: What lies there.
         now: When the mark of this cleaning was put, in seconds since 1970.
         older_than_s: Age from which on files may go.
         keep_versions: How many versions stay; None for all.
@@ -170,7 +162,6 @@ def has_changed(group: Group, before: Mapping[str, Found], now: Iterable[Found],
     Args:
         group: Of shard tables, or of the data of one conversion.
         before: What lay there when it was decided that the group goes, by path.
-        now: The files in its folder.
         names: What versions take by now.
     """
     if group.folder == MANIFESTS_DIR:

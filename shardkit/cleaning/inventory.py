@@ -72,7 +72,6 @@ def take_inventory(root: str, work_root: str, exchange_root: str | None = None) 
 
     Args:
         root: Of the dataset, normalized.
-        work_root: Where conversions keep intermediate files.
         exchange_root: Where workers that share no disk hand them over in a store, if such was named.
 
     Raises:

@@ -56,7 +56,6 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     """What was removed.
 
     Attributes:
-        num_files, num_bytes: That are gone.
         spared: Folders that were left alone because a conversion began there, or a version needs them now.
     """
 
@@ -77,10 +76,7 @@ def remove(
     """Removes the files that a plan names.
 
     Args:
-        plan: Made from the inventory.
-        inventory: What lay there.
         root: Of the dataset, normalized.
-        work_root: Where conversions keep intermediate files.
         mark: That was put before the inventory was taken; None if the dataset does not exist.
         delete: Deletes a file of the dataset.
 

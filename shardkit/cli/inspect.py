@@ -122,7 +122,6 @@ def make_document(dataset: Dataset, split: str | None, num_examples: int) -> dic
     """Returns the content of a dataset as JSON values.
 
     Args:
-        dataset: An opened dataset.
         split: Leave out the others.
         num_examples: How many examples of the (first) split to include.
     """

@@ -58,7 +58,6 @@ def convert(
     """Plans and runs a conversion, showing its progress on stderr and its result on stdout.
 
     Args:
-        options: What the user asks for.
         num_workers: Pieces of work at the same time; None lets the inputs decide.
         engine_options: What runs it, and what the user asks of that.
         is_dry_run: Whether to end when the plan is made and shown, on stdout.

@@ -70,7 +70,6 @@ def begin(settings: Mapping[str, Any], files: Path, client: Client) -> None:
     Args:
         settings: Of `ray.init`, at least the address.
         files: Where workers put their temporary files.
-        client: Who asks.
 
     Raises:
         StorageError: If Ray does not start, or takes no work.

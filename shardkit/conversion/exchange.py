@@ -98,7 +98,6 @@ def upload(plan: Plan, names: Sequence[str], *, is_kept: bool = True) -> None:
     """Puts those of the files that this process has into the store, the last one when all others are there.
 
     Args:
-        plan: Of the conversion.
         names: Relative to the work folder.
         is_kept: Whether this process still needs them afterwards.
 

@@ -34,7 +34,6 @@ class KeyRangeTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key_ranges: Numbers of the key ranges that are not empty.
-        num_examples: Records per key range.
         num_bytes: Framed bytes per key range.
         max_record_bytes: The largest framed record of the split.
     """
@@ -52,7 +51,6 @@ class GroupLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         first_key_range, stop_key_range: Half-open range.
         first_byte: Where its first record stands in the split.
         num_bytes: Framed bytes.
-        num_examples: Records.
     """
 
     first_key_range: int
@@ -66,8 +64,6 @@ class SplitLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """One dataset split, laid out before a byte of it is written.
 
     Attributes:
-        name: Of the split.
-        num_examples: Records.
         num_bytes: Framed bytes.
         cuts: Where each shard starts in the split, and `num_bytes` at the end: `num_shards + 1` ascending numbers.
         groups: In order, covering the split.
@@ -163,7 +159,6 @@ def count_shards(
     """Returns how many shards come nearest to `shard_bytes` of compressed size each.
 
     Args:
-        num_examples: Records of the split.
         num_bytes: Framed bytes of the split.
         compressed_fraction: Expected size on disk of one framed byte.
         shard_bytes: Wanted size of a shard on disk.
@@ -235,7 +230,6 @@ def shard_of_starts(starts: Int64s, cuts: Sequence[int]) -> Int64s:
 
     Args:
         starts: Where records start in their split.
-        cuts: Of the split's layout.
     """
     return np.searchsorted(np.array(cuts[:-1], dtype=np.int64), starts, side="right").astype(np.int64) - 1
 

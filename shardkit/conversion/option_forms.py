@@ -17,7 +17,6 @@ class SplitShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A dataset split.
 
     Attributes:
-        name: Of the split.
         fraction: Of the rows that it gets; 0 where none is given.
         files: A glob over the names of its files, or `@` and the path of a list of them; empty where none is given.
     """
@@ -70,7 +69,6 @@ def parse_shares(shares: Sequence[SplitShare], default_names: Sequence[str] = ()
     """Returns the dataset splits that were asked for, one named `train` if none was.
 
     Args:
-        shares: Names and fractions.
         default_names: Where a column names each row's split: the splits if none was asked for. Fractions then have no
             meaning; without default names they must be there.
 

@@ -111,7 +111,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         exchange: Folder in a store by which workers exchange what they made; None if all of them see `work_dir`.
         fingerprint: Hash of inputs, features, recipe and format version.
         created: The manifest's block of the same name.
-        recipe: What is to be done.
         features: Of the examples. Those of rows are `row_features`.
         files: Inputs that are read, by name.
         transforms: What makes these features of those that the source gives.
@@ -374,10 +373,6 @@ def work_order(splits: Sequence[InputSplit], files: Sequence[RawFile]) -> list[I
 
     What lies in a compressed tar is reached by decompressing all in front of it. Its members count as one piece of
     work, and come in the order of the archive.
-
-    Args:
-        splits: All of them.
-        files: What they read.
     """
     pieces: defaultdict[tuple[str, int], list[InputSplit]] = defaultdict(list)
     for split in splits:

@@ -28,7 +28,6 @@ def plan_notes(plan: Plan, listed: tuple[RawFile, ...], fit_notes: tuple[str, ..
     """Returns the notes on a plan.
 
     Args:
-        plan: What will be done.
         listed: All inputs; with a limit the plan has a part of them.
         fit_notes: On what is appended, see `check_fit`.
 

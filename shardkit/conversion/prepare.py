@@ -74,9 +74,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """A plan that has not started.
 
     Attributes:
-        plan: What will be done.
         inspected: What the inputs are; see `remember`.
-        notes: What the user should know.
         num_finished_splits: Input splits that an earlier attempt left in the spool.
         committed_version: What an earlier attempt made, which was cut off before it had tidied up.
     """

@@ -74,7 +74,6 @@ class Progress:
 
         Args:
             num_bytes: Of the input split, as stored.
-            is_compressed: Whether its file is.
             is_first_pass: Whether this is the first pass.
         """
         return InputTicker(self, num_bytes, self._row_bytes, is_compressed=is_compressed, is_first_pass=is_first_pass)

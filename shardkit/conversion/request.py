@@ -128,12 +128,7 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ConvertRequest(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every option of a conversion.
-
-    Attributes:
-        inputs: Files, folders and globs.
-        destination: Where the dataset goes.
-    """
+    """Every option of a conversion."""
 
     inputs: tuple[str, ...]
     destination: str
@@ -216,8 +211,6 @@ def parse_request(typed: Mapping[str, Any], inputs: tuple[str, ...] = (), destin
 
     Args:
         typed: Values by parameter; what is not there is the default.
-        inputs: Files, folders and globs.
-        destination: Where the dataset goes.
 
     Raises:
         UsageError: If a value is not of its form.

@@ -64,9 +64,7 @@ class Opened(NamedTuple):
     """The plan of a conversion, as one worker process has it.
 
     Attributes:
-        plan_path: Where the plan is stored.
         plan: With the work folder of this process.
-        progress: Counters of this process.
         num_threads: Steps that this process runs at the same time.
     """
 
@@ -125,7 +123,6 @@ def convert_by(opened: Opened, each: Each, shuffled: Shuffled | None = None) -> 
     """Makes the dataset of a plan by an engine's ways of calling steps.
 
     Args:
-        opened: The plan.
         each: Calls a step with many items.
         shuffled: Groups what a step yields for another one; needed where workers share no disk.
 

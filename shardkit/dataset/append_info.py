@@ -19,8 +19,6 @@ class AppendedTo(msgspec.Struct, frozen=True, kw_only=True):
     """The version that another one began with.
 
     Attributes:
-        version: Its number.
-        fingerprint: Of it.
         num_inputs: How many inputs it had; they stand first in the accounting of the other.
     """
 

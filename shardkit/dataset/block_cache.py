@@ -43,7 +43,6 @@ class BlockCache:
 
     Args:
         folder: A local folder that exists; several datasets may share it.
-        max_bytes: The limit.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:

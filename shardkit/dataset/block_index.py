@@ -18,15 +18,12 @@ class BlockRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         path: Of the shard, relative to the dataset.
-        split: Of the shard.
         shard_index: 0-based position of the shard in the split.
         block_index: 0-based position of the block in the shard.
         start: Its first byte in the file.
         num_bytes: Its size in the file.
         num_uncompressed_bytes: Size of its framed records.
-        num_examples: Its records.
         crc32c: Of its bytes in the file.
-        sha256: Of the shard.
     """
 
     path: str

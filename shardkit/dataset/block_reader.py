@@ -58,7 +58,6 @@ def map_blocks(
     is exhausted or fails, and end soon after it is closed or dropped. No task begins between two calls of `next`.
 
     Args:
-        dataset: Where the blocks lie.
         refs: Any blocks in any order; taken one by one, so they may be without end.
         function: Must not depend on the order in which it is called.
         num_threads: How many blocks are worked on at once.
@@ -234,7 +233,6 @@ def list_runs(dataset: Dataset, refs: Iterable[BlockRef], max_blocks: int | None
     """Yields blocks that are read together: one by one from local files, side by side from a store.
 
     Args:
-        dataset: Where they lie.
         refs: Any blocks in any order.
         max_blocks: Of a run; None means as many as 4 MiB in the file hold, and 8 MiB of framed records.
     """

@@ -43,8 +43,6 @@ def commit_version(
 
     Args:
         root: Of the dataset, normalized.
-        version: Its number.
-        manifest: Of it.
         table: The shard table that it names.
         needed: Sizes of files of this writer's that the version names, by path relative to the dataset.
         before_manifest: Called when the table is there.

@@ -46,7 +46,6 @@ class Created(Document, frozen=True, kw_only=True, omit_defaults=True):
         at: UTC time, `YYYY-MM-DDTHH:MM:SSZ`.
         commit_id: Random; tells a writer whether a manifest that it finds is its own.
         inputs: The inputs as they were typed, without credentials.
-        tool_versions: Versions by package name.
         roots: Where the inputs of the accounting lay, in its order; empty where it was not noted.
     """
 
@@ -93,7 +92,6 @@ class FeatureStatistics(Document, frozen=True, kw_only=True, omit_defaults=True)
         num_nans: Values that are NaN; they enter neither min, max, mean nor std.
         num_infs: Values that are infinite; likewise.
         num_rounded: float64 source values that float32 could not hold exactly to 9 significant digits.
-        num_distinct: Number of distinct values.
         num_distinct_is_exact: Whether that number is exact or a sketch's estimate.
         top_values: The most frequent, most frequent first, ties by value; exact where num_distinct is.
         vocabulary: All distinct values in the same order; empty where they are too many, too long or hardly repeat.
@@ -128,7 +126,6 @@ class SplitInfo(Document, frozen=True, kw_only=True):
     Attributes:
         num_bytes: Size of the shard files.
         num_uncompressed_bytes: Framed records before compression.
-        statistics: By feature name.
     """
 
     name: str
@@ -201,7 +198,6 @@ class ShardInfo(Document, frozen=True, kw_only=True):
     """One row of the shard table.
 
     Attributes:
-        split: Name of the split.
         shard_index: 0-based position in the split.
         path: Relative to the dataset.
         num_bytes: Size of the file.
@@ -243,10 +239,8 @@ def describe_table(version: int, commit_id: str, table: bytes, num_rows: int) ->
     """Returns what the manifest of a version says about its shard table.
 
     Args:
-        version: Its number.
         commit_id: Of the attempt at the commit; no other has a table of the same name.
         table: The shard table as it is stored.
-        num_rows: Of it.
     """
     return ShardTableInfo(
         path=shard_table_path(version, commit_id), num_rows=num_rows, sha256=hashlib.sha256(table).hexdigest()

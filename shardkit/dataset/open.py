@@ -34,7 +34,6 @@ class Dataset:
     Attributes:
         url: Absolute local path or URL of the dataset.
         version: Number of the manifest, from 1; 0 if it is not stored.
-        manifest: What it holds.
         block_cache: Where blocks that were read from a store are kept; None keeps none.
 
     Args:
@@ -97,7 +96,6 @@ def list_versions(url: str | os.PathLike[str], known: int | None = None) -> list
     """Returns the versions that have a manifest, ascending; empty if there is no dataset.
 
     Args:
-        url: Of the dataset.
         known: A version that was there, 0 for none. A store may list a new file late: it is asked for this version, and
             for those behind the newest one, by name. None believes the list.
 

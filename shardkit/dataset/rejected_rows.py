@@ -36,10 +36,8 @@ class RejectedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """One rejected row, or one file that was rejected as a whole.
 
     Attributes:
-        file: Name of the input.
         position: Where in the file, for people; empty for a whole file.
         byte: Where the row starts in the decompressed file, if the format has such places.
-        reason: What is wrong.
         raw: The bytes of the row, None for a whole file.
     """
 

@@ -39,7 +39,6 @@ class Fault(NamedTuple):
 
     Attributes:
         is_length: Whether there are too few or too many.
-        why: In words.
     """
 
     is_length: bool
@@ -80,7 +79,6 @@ class LocalBlocks:
     """Reads the stored bytes of blocks from local files, for one thread at a time; keeps the last shard open.
 
     Args:
-        dataset: Where the blocks lie.
         tail: Follows the bytes of every block. To put it there later takes a copy of them.
     """
 
@@ -135,7 +133,6 @@ class RemoteBlocks:
     """Reads the stored bytes of blocks from a store, for any number of threads; keeps nothing open.
 
     Args:
-        dataset: Where the blocks lie.
         tail: Follows the bytes of every block.
     """
 

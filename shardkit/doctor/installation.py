@@ -42,7 +42,6 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     """A package that is needed.
 
     Attributes:
-        name: Of it.
         version: That is installed, None if it is not.
         clauses: Bounds of the version.
         fits: Whether the version lies within them; None where that cannot be said.
@@ -86,10 +85,6 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         version: Of shardkit; None if it runs from a folder without being installed.
-        python: Version of Python.
-        python_clauses: What Python it takes.
-        core: What every command needs.
-        extras: Optional parts.
         conflicts: Packages that do not fit each other.
     """
 

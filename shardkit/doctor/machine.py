@@ -30,10 +30,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """What the machine gives this process.
 
     Attributes:
-        num_cores: That it may use.
         free_memory_bytes: That it can still take; None if the system does not tell.
-        temporary_folder: Where temporary files go.
-        free_temporary_bytes: The room there.
         has_gpu_driver: Whether the system shows a device that a GPU may be behind.
     """
 

@@ -19,9 +19,7 @@ class Promise(NamedTuple):
     """Something that shardkit relies on.
 
     Attributes:
-        title: What the store promises.
         breach: The finding where a store breaks the promise, and its consequence.
-        advice: The next step then.
     """
 
     title: str
@@ -106,10 +104,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         promise: Key of `PROMISES`.
-        state: Whether it is kept.
-        num_trials: How often it was tried.
         num_broken: How often it was not kept.
-        result: What was seen, in words.
     """
 
     promise: str
@@ -128,7 +123,6 @@ class Race(NamedTuple):
     """One round of writers who all created the same file.
 
     Attributes:
-        num_writers: How many.
         winners: Writers to which the store said that they had made it.
         found: The writer whose content was read back; None if nothing was there, -1 if no writer wrote it.
     """
@@ -142,7 +136,6 @@ class RangeTrial(NamedTuple):
     """A range that was asked for.
 
     Attributes:
-        start, num_bytes: What was asked for.
         there: The bytes of the file in that range; fewer where it goes over the end.
         found: What came back; None for an error.
     """
@@ -193,7 +186,6 @@ def observe(found: bytes | None, expected: bytes | None, before: bytes | None = 
     Args:
         found: What was read; None if nothing was there.
         expected: What should be there; None if nothing should.
-        before: What was there before.
     """
     if found == expected:
         return "right"

@@ -59,10 +59,7 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         url: Where it was asked, without secrets.
         folder: What was written to, and is removed, below it.
-        findings: By promise.
-        verdict: What to think of it.
         is_tidy: Whether nothing of the folder is listed any more.
-        seconds: How long it took.
     """
 
     url: str

@@ -132,8 +132,6 @@ def inflate_block(data: Buffer, num_uncompressed_bytes: int, where: str) -> byte
 
     Args:
         data: The bytes of the block, in any contiguous buffer.
-        num_uncompressed_bytes: What the index states.
-        where: For the error.
 
     Raises:
         DamageError: If it is not deflate data of exactly that size.

@@ -65,7 +65,6 @@ class RecordDecoder:
         """Returns records that lie anywhere in a buffer as one batch; see `decode`.
 
         Args:
-            frames: Holds the records.
             starts: Where each record's own bytes start.
             lengths: Bytes of each record, without framing.
             locate: Says for messages where a record came from.
@@ -116,7 +115,6 @@ class RecordDecoder:
         """Returns position and problem of every record that does not have these features and no others.
 
         Args:
-            frames: Holds the records.
             starts: Where each record's own bytes start.
             lengths: Bytes of each record, without framing.
         """

@@ -49,7 +49,6 @@ def encode_batch(batch: pa.RecordBatch, features: Features) -> EncodedRows:
 
     Args:
         batch: Columns by the names of the features, each of its feature's `arrow_type`.
-        features: What to store.
 
     Raises:
         BadInputError: If a list holds a null.

@@ -32,8 +32,6 @@ def inflate_file(data: Buffer, num_uncompressed_bytes: int, where: str) -> bytes
 
     Args:
         data: All bytes of the file.
-        num_uncompressed_bytes: What the index states.
-        where: For the error.
 
     Raises:
         DamageError: If it is no gzip data of exactly that size.
@@ -69,11 +67,7 @@ def _inflate_members(data: Buffer, num_uncompressed_bytes: int, where: str, why:
 
 
 class GzipStream(ByteStream):
-    """The content of a gzip file of any number of members, decompressed without holding up other threads.
-
-    Args:
-        raw: The file.
-    """
+    """The content of a gzip file of any number of members, decompressed without holding up other threads."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw

@@ -70,7 +70,6 @@ def objects_of(offsets: Any, data: Any, *, is_text: bool) -> npt.NDArray[np.obje
 
     Args:
         offsets: int32; where each slice starts, and where the last one ends.
-        data: Holds the slices.
         is_text: Whether they are UTF-8 and become `str`.
 
     Raises:

@@ -100,7 +100,6 @@ def scan(frames: Buffer, checks_records: bool = True) -> Scan:
     length is beyond the end of the buffer.
 
     Args:
-        frames: The bytes.
         checks_records: False takes every record for whole, where other means have shown that the bytes are right.
     """
     data = bytes(frames)
@@ -130,7 +129,6 @@ def decode(
     """Returns the values of features of many records as columns.
 
     Args:
-        frames: Holds the records.
         starts: int64; where each record's own bytes start.
         lengths: int64; bytes of each record.
         specs: What is wanted, see `Spec`. A name may stand several times.
@@ -157,7 +155,6 @@ def decode_pieces(
     Args:
         pieces: Of each buffer: a tuple that begins with it, int64 starts and int64 lengths of its records; the first
             record that is wanted; the one after the last.
-        specs: What is wanted.
         gives_objects: For each spec, whether BYTES with one value may come as objects if they are large.
 
     Returns:
@@ -206,7 +203,6 @@ def put_objects(array: npt.NDArray[np.object_], offsets: Buffer, data: Buffer, i
     Args:
         array: As many objects as there are slices.
         offsets: int32; where each slice starts, and where the last one ends.
-        data: Holds the slices.
         is_text: Whether they become `str`.
 
     Raises:
@@ -230,7 +226,6 @@ def read_at(descriptor: int, start: int, num_bytes: int, tail: bytes) -> tuple[b
 
     Args:
         descriptor: Of a file that knows positions; its own stays where it is.
-        start: The first byte.
         num_bytes: At most so many.
         tail: Follows them.
 

@@ -103,8 +103,6 @@ class RowGroup(NamedTuple):
     """What a footer says of one row group.
 
     Attributes:
-        num_rows: Rows.
-        num_uncompressed_bytes: Of all columns.
         columns: In the order of the schema's leaves.
     """
 

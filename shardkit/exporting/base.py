@@ -18,7 +18,6 @@ class Rows(NamedTuple):
     Attributes:
         features: Of the columns; nullable where nulls are.
         start: Position of the first row in its split.
-        num_rows: How many there are.
         batches: The rows, with the schema of the features; lists are flat.
     """
 
@@ -40,8 +39,6 @@ class ExportFormat(ABC):
     """How rows become files that other tools read. The same rows become the same bytes.
 
     Attributes:
-        title: For messages.
-        suffix: Of the names of files.
         notes: What has another form in the files than in the dataset.
         extra: The extra of the package that it needs, and the module; None where it needs none.
         reader: The Python lines that read a split, with places for `{files}`, `{folder}` and `{split}`.

@@ -35,7 +35,6 @@ class ExportRequest(NamedTuple):
     """Which rows and columns go into which files.
 
     Attributes:
-        format: One of `FORMATS`.
         splits: Names; empty for all.
         columns: Names in the wanted order; None for all.
         rows_per_file: Most rows of a file; None where `file_bytes` decides.

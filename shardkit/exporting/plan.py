@@ -31,10 +31,7 @@ class ExportPlan(Document, frozen=True, kw_only=True):
     """What `export.json` holds. Equal plans stand for the same bytes.
 
     Attributes:
-        export_version: Of this document.
-        format: One of `FORMATS`.
         dataset: SHA-256 of the shard table, which tells versions and datasets apart.
-        version: Of the dataset.
         features: Of the columns, in their order; with the names of classes. Nullable only where nulls are.
         splits: In the order of the dataset.
     """

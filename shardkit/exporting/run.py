@@ -35,7 +35,6 @@ class Exported(NamedTuple):
     """What an export has written.
 
     Attributes:
-        plan: Of the export.
         files: By split, in the order of their rows.
         num_kept: Files that were there already.
     """
@@ -49,13 +48,9 @@ class Export:
     """An export that is planned and has its folder.
 
     Attributes:
-        plan: What is written.
         todo: The files that are not there yet.
 
     Args:
-        dataset: Whose rows are exported.
-        target: Folder or URL.
-        request: What is asked for.
         overwrite: Whether an export of something else that is there is removed.
 
     Raises:

@@ -93,10 +93,8 @@ class _Pieces(NamedTuple):
     """The pieces that a conversion cuts its data into, from the inputs to the shards.
 
     Attributes:
-        num_input_splits: Parts of the inputs.
         num_runs: Sorted pieces in the spool.
         num_segments: Parts of runs that groups need.
-        splits: Dataset splits.
     """
 
     num_input_splits: int

@@ -26,9 +26,6 @@ class _Check(NamedTuple):
     """A figure of a forecast and its limit.
 
     Attributes:
-        is_fatal: Whether it cannot be passed.
-        what: What goes wrong.
-        needed: The figure.
         show: How the figure and the limit are written.
         ways: Settings to try, best first; several datasets come last in any case.
     """

@@ -19,16 +19,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Attributes:
         num_bytes: Of all inputs, as stored.
-        num_files: How many they are.
-        num_rows: In them.
         num_framed_bytes: Of all rows as framed records.
         ratio: Framed bytes for a byte on disk, where shards are compressed.
-        max_record_bytes: The largest framed record.
         max_row_bytes: The largest row of the inputs; 0 where rows were read, which none can be that is too large.
-        num_features: Columns.
         is_cut: Whether large files are cut into several input splits; compressed ones are not.
         num_input_splits: Where they are known; None computes them for files of equal size.
-        shares: Dataset splits and their fractions.
     """
 
     num_bytes: int
@@ -48,15 +43,11 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What a user can choose.
 
     Attributes:
-        engine: That runs the pipeline.
         num_workers: Pieces of work at the same time.
         worker_memory_bytes: Of each worker; locally of the whole machine.
         disk_bytes: Free for the spool and the shards, where that is known: of a worker, locally of the machine.
         shard_bytes: Wanted size of a shard on disk.
         num_shards: Of each split, in place of that; None lets the size decide.
-        compression: Of the shards.
-        shuffle: Whether the order is random.
-        store: Where the dataset goes.
         work_place: Where intermediate files go: where the engine has them, in a folder that was named, or in a store,
             for workers that share no disk; then records go through the engine's shuffle.
         num_datasets: Into how many conversions the inputs are cut; each is forecast by itself.
@@ -81,12 +72,6 @@ class SplitForecast(msgspec.Struct, frozen=True, kw_only=True):
     """One dataset split.
 
     Attributes:
-        name: Of the split.
-        num_examples: Records.
-        num_framed_bytes: Of them.
-        num_bytes: On disk.
-        num_shards: Files.
-        num_groups: Of the shuffle.
         max_group_bytes: Framed bytes of the largest group, records of average size assumed.
         num_units: Pieces of work of the writing step.
     """
@@ -105,8 +90,6 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """What one of the datasets will be, and what making it needs.
 
     Attributes:
-        splits: Dataset splits.
-        num_input_splits: Parts of the inputs.
         num_runs: Sorted pieces in the spool.
         num_segments: Parts of runs that groups need: runs times groups, but no more than there are rows.
         spool_bytes: Of the runs; where the engine carries the records, they lie in a store until they are cut.
@@ -116,11 +99,9 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         request_bytes: Of the pipeline as it is submitted.
         num_input_requests: Reads of the inputs from a store, at least.
         num_spool_requests: Reads of the spool, where it lies in a store.
-        num_put_requests: Files that are put.
         shard_bytes: Of a shard on disk, on average.
         manifest_bytes: Of the JSON document, about.
         manifest_list_bytes: Of the list of input files in it.
-        table_bytes: Of the shard table.
         worker_bytes: Memory of one worker, locally of all: the most of what their steps hold.
         gather_bytes: Memory of the one worker that lays out, and that commits.
         disk_bytes: Space on a disk: locally for spool and shards, elsewhere for the shard that a worker makes.
@@ -173,11 +154,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         is_fatal: Whether the conversion cannot work, or only not as it was asked for.
-        what: What goes wrong.
         needed, limit: The figure and what there may be of it, in words; no limit where it is not about a figure.
-        source: Where the limit stands.
-        next_step: What to set instead.
-        setting: With that set.
     """
 
     is_fatal: bool

@@ -53,7 +53,6 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         root: The folder that all lie below.
         files: By name, which is relative to the root; none of them of 0 bytes.
-        compression: Of all of them.
         empty: Files of 0 bytes.
         notes: What the user should know, one sentence each.
     """

@@ -29,9 +29,7 @@ class Indexed(NamedTuple):
     """What was made.
 
     Attributes:
-        dataset: The newest version.
         is_new: False if it was there already and says the same.
-        notes: What the user should know.
     """
 
     dataset: Dataset
@@ -80,9 +78,6 @@ def index_tfrecords(
     """Writes a manifest beside TFRecord files, unless there is one that says the same. The files are only read.
 
     Args:
-        patterns: What was named.
-        listed: What `list_for_index` found.
-        options: How the files are taken.
         num_threads: Files that are read at the same time; see `scan_all`.
         progress: Called from several threads with the numbers of stored bytes just read.
 

@@ -49,7 +49,6 @@ class ScannedFile(msgspec.Struct, frozen=True, kw_only=True):
     """What one file holds.
 
     Attributes:
-        file: As it was listed.
         shape: What its features hold, over all records.
         num_examples, num_uncompressed_bytes, crc32c, sha256: As `ShardInfo` has them.
         block_num_bytes, block_num_uncompressed_bytes, block_num_examples, block_crc32c: Likewise.
@@ -71,7 +70,6 @@ class Scan:
     """Reads files; holds a few pieces of 1 MiB, or one record if that is larger.
 
     Args:
-        options: What is refused.
         report: Called with the numbers of stored bytes just read; what it raises ends the scan.
     """
 
@@ -87,7 +85,6 @@ class Scan:
         Args:
             file: Plain or gzip, not empty.
             expected: What other files hold; with the first records of this one it is what the features are guessed by.
-            with_statistics: Whether to collect any.
 
         Raises:
             BadInputError: At the first record that is damaged, cut off, too large or no Example; names file, record

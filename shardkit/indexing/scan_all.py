@@ -45,7 +45,6 @@ class ScanResult(msgspec.Struct, frozen=True, kw_only=True):
         features: What all records have, by name.
         empty_features: Names that records have, but none with a value; they are no features.
         statistics: By split and feature; empty if none were asked for.
-        notes: What the user should know.
     """
 
     files: tuple[ScannedFile, ...]
@@ -67,8 +66,6 @@ def scan_all(
     """Scans all files.
 
     Args:
-        listed: The files.
-        options: What is refused.
         splits: The split of every file by name, for statistics; None collects none, which takes less time.
         num_threads: Files that are read at the same time. Memory is that many times a few MiB, or one record where that
             is larger, and what statistics hold.

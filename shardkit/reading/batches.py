@@ -113,7 +113,6 @@ def read_batches(
     """Yields a worker's batches; those of an epoch are begun while the last ones of the epoch before are given.
 
     Args:
-        maker: Makes them.
         steps: Which; nothing of those before them is read.
         options: Change no batch.
         begun: Takes up what runs in the background, to be waited for.

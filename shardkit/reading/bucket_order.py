@@ -38,7 +38,6 @@ class Part(NamedTuple):
 
     Attributes:
         place: Of the block in the epoch's order of blocks.
-        bucket: Of the rows.
         is_last: Whether no later step of this reader needs any of them.
     """
 
@@ -240,7 +239,6 @@ class _Queue(NamedTuple):
     Attributes:
         ranks: Of the rows, bucket after bucket.
         walked: Of each row how many rows the group had met before.
-        counts: Rows of each bucket.
     """
 
     ranks: npt.NDArray[Any]

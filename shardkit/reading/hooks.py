@@ -38,8 +38,6 @@ class Made(NamedTuple):
     """A batch on its way through the hooks.
 
     Attributes:
-        batch: As it is by now.
-        epoch: Of the batch.
         step: Of the batch, in its epoch.
         keys: uint64 `[n]`: of each row, whatever the number of workers and steps is; zeros where no hook asks for them.
         num_hooks: That it has gone through.
@@ -203,10 +201,8 @@ def keys_of(rows: list[Rows], num_rows: int, seed: int, epoch: int) -> UInt64s:
     """Returns a key of each row of a batch, uint64 `[num_rows]`, that follows from the seed, the epoch and its place.
 
     Args:
-        rows: The batch's rows.
         num_rows: Of the batch; rows that only fill it up get other keys.
         seed: Of the order.
-        epoch: Of the batch.
     """
     parts = [np.uint64(_place_key(place)) ^ np.arange(start, stop, dtype=np.uint64) for place, start, stop in rows]
     parts.append(np.arange(num_rows - sum(map(len, parts)), dtype=np.uint64))

@@ -33,9 +33,7 @@ class ImageDecoder:
     """Makes pixels of a column of encoded images; see `shardkit.decode_images`. For any number of threads.
 
     Attributes:
-        feature: Name of the column.
         size: Height and width; None keeps that of the images.
-        mode: Of the pixels.
         resample: How pixels are computed from others.
         fit: What becomes of the ratio.
         on_error: What becomes of a damaged image.

@@ -50,9 +50,7 @@ class Mixture:
     """Several splits as one source of batches.
 
     Attributes:
-        splits: The sources.
         weights: Of each source; the shares of rows are in proportion to them.
-        features: Those that all sources have.
     """
 
     def __init__(self, splits: Sequence[Split], weights: Sequence[float | Fraction]) -> None:

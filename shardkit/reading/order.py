@@ -225,9 +225,7 @@ class EpochSequence:
 
     Attributes:
         blocks: Stored positions of the blocks that have examples, in the epoch's order.
-        sizes: Examples of each of them.
         ends: Position in the sequence after the last example of each.
-        num_examples: Of the split.
 
     Args:
         block_num_examples: Of all blocks of the split, in the stored order.

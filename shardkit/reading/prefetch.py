@@ -34,7 +34,6 @@ class BlockPrefetcher(Generic[B]):
 
     Args:
         steps: In the order in which they are asked for.
-        rows_of: Says what a step needs.
         begin: Begins to load blocks of an epoch, in the order of need.
         num_bytes_of: Says what a block of an epoch takes.
         max_steps: How far ahead is planned.

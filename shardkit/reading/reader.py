@@ -31,7 +31,6 @@ class Readable(msgspec.Struct, frozen=True, kw_only=True):
         plan_epoch: Returns this worker's plan of an epoch.
         features: Which to decode, at least one.
         dataset: Hash of the shards.
-        split: Name of the split.
         order: What the order is made from.
         buckets: Of the order.
         is_remote: Whether the blocks lie in a store.
@@ -52,7 +51,6 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Attributes:
         reader: Version of this document, and of the order of reading.
         dataset: Hash of the shards.
-        split: Name of the split.
         order: What the order was made from; many boundaries of buckets as their digest.
         epoch: Of the next batch.
         step: Of the next batch, in its epoch.
@@ -72,7 +70,6 @@ class BatchReader:
     Every iterator goes on where the last one stood. One at a time: a new one ends the one before it.
 
     Attributes:
-        worker: Whose batches.
         order_options: What the order is made from.
         buckets: The examples by bucket, how many are left out, and the padding; None without `LengthBuckets`.
     """

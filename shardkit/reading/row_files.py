@@ -146,7 +146,6 @@ def write_rows(path: Path, features: Features, batches: Batches) -> int:
 
     Args:
         path: Its ending, one of `.parquet`, `.csv` and `.jsonl`, says how.
-        features: Of the columns.
         batches: With the schema of the features.
 
     Raises:

@@ -42,13 +42,7 @@ Positions = Sequence[int] | npt.NDArray[np.integer[Any]] | slice
 
 
 class Split(Sequence[dict[str, Any]]):
-    """The examples of one split in their stored order.
-
-    Attributes:
-        name: Of the split.
-        num_examples: How many there are.
-        features: What each has.
-    """
+    """The examples of one split in their stored order."""
 
     def __init__(self, dataset: Dataset, name: str) -> None:
         self.name = name
@@ -256,7 +250,6 @@ class Split(Sequence[dict[str, Any]]):
         """Says what counts as the length of a feature for buckets, such as the words of a text instead of its bytes.
 
         Args:
-            feature: Its name.
             lengths: Of each example, in the stored order.
 
         Raises:

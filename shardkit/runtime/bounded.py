@@ -25,10 +25,8 @@ class BoundedStep(NamedTuple):
     """A step that began.
 
     Attributes:
-        number: Tells steps apart.
         deadline: When it should be done, on the monotonic clock of the system; None when it is done.
         what: What is done, for a message.
-        seconds: What it may take.
     """
 
     number: int
@@ -113,11 +111,7 @@ def bounded(what: str) -> Iterator[None]:
 
 @contextmanager
 def open_file_reported(name: str) -> Iterator[None]:
-    """Reports while a conversion is planned that a file is open during the block; does nothing at other times.
-
-    Args:
-        name: The file, for a message.
-    """
+    """Reports while a conversion is planned that a file is open during the block; does nothing at other times."""
     report = _report_files
     if report is None:
         yield

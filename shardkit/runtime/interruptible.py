@@ -21,7 +21,6 @@ def interruptible(call: Callable[[], _Result], cancel: Callable[[], None]) -> _R
     made there.
 
     Args:
-        call: Makes the call.
         cancel: Makes the call end soon. It is called several times, in the midst of the call or just before it.
     """
     if threading.current_thread() is not threading.main_thread():

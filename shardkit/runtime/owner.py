@@ -20,7 +20,6 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         host: Name of its machine, for messages.
         machine: Differs between machines, between containers, and between starts of one machine.
-        pid: Number of the process there.
     """
 
     host: str

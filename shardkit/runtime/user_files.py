@@ -7,12 +7,7 @@ import importlib.util
 
 
 class UserModuleLoader(importlib.abc.ExecutionLoader):
-    """Loads exactly these bytes, no older compilation of the file, and leaves no compiled file beside the user's.
-
-    Args:
-        path: Of the file, for tracebacks.
-        source: Its content.
-    """
+    """Loads exactly these bytes, no older compilation of the file, and leaves no compiled file beside the user's."""
 
     def __init__(self, path: str, source: bytes) -> None:
         self._path = path

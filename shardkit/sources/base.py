@@ -34,9 +34,7 @@ class ArchiveMember(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Where an input file lies in an archive.
 
     Attributes:
-        kind: Of the archive.
         start: Where its local header starts in a `zip`, or its data in a decompressed `tar`.
-        num_stored_bytes: What it takes up there.
         is_deflated: Whether it is compressed by itself, as in a `zip`.
         crc32: Of its content; None where the archive does not say.
         archive_num_bytes: Size of the archive as stored.
@@ -57,10 +55,8 @@ class StoredShard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         dataset: Path or URL of the dataset.
-        version: Of the dataset.
         commit_id: Of its manifest, which another one of that number does not have.
         position: 0-based row of the shard table.
-        split: Of the shard.
     """
 
     dataset: str
@@ -139,7 +135,6 @@ class RejectedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         file_index: Position in the list of files.
         position: Where in the file, for people: `line 17`, `row 5`; empty where the file is the row.
         first_byte: Where it starts in the (decompressed) file; None where the format has no such place.
-        reason: What is wrong, one sentence.
         raw: Its bytes as they stand in the file, at most MAX_RAW_BYTES of them.
         is_of_wider_type: Whether a column of another type would hold it.
     """
@@ -177,7 +172,6 @@ class SourceSettings:
     """What the sources of shardkit are made with.
 
     Attributes:
-        format: Name of the format.
         split_bytes: Wanted size of a split; None chooses by the size of the file, or of all files.
         batch_bytes: Wanted size of a batch: of its text, its records, or its values in memory.
     """
@@ -237,7 +231,6 @@ class RecognizingSource(Source, Protocol):
 
         Args:
             head: The first bytes after decompression, up to `file_types.HEAD_BYTES`.
-            name: As listed.
         """
         ...
 
@@ -334,7 +327,6 @@ def row_identities(file: RawFile, start: int, first_row: int, num_rows: int) -> 
         file: The file; only its name counts.
         start: Where the split starts in the file.
         first_row: 0-based number of the first row, within the split.
-        num_rows: How many.
     """
     base = xxhash.xxh3_64_intdigest(f"{file.name}\0{start}".encode())
     return np.uint64(base) + np.arange(first_row, first_row + num_rows, dtype=np.uint64)

@@ -95,7 +95,6 @@ def globs_of(files: Sequence[RawFile], others: Sequence[RawFile], marks: Sequenc
 
     Args:
         files: Those that are wanted, one or more.
-        others: All others.
         marks: Globs that may tell names of files.
     """
     taken = {folder for file in others for folder in _folders_around(file.name)}

@@ -55,7 +55,6 @@ def way_to_read(kind: str, path: str) -> str | None:
 
     Args:
         kind: What the file is, as `file_types.foreign_format` words it.
-        path: Of the file.
     """
     if kind == "a pointer of Git LFS":
         return "Run  git lfs pull  in its repository, which puts the file in its place"

@@ -21,8 +21,6 @@ class Format(NamedTuple):
     """One format.
 
     Attributes:
-        name: As `--format` takes it.
-        title: As messages call it.
         kind: The row of the README's table that lists it.
         source: Module and name of the class that reads it. The class takes the name of the format.
         content: Whether its files are `text` or `binary`, that is with control bytes at the start.

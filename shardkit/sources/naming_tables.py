@@ -34,7 +34,6 @@ def tables_that_name(
 
     Args:
         files: A row each.
-        others: Further files of the inputs.
         options: How the files are read; where labels are named or unwanted no table is looked for.
     """
     if options is not None and (options.no_labels or options.labels is not None or options.class_folder is not None):
@@ -49,8 +48,6 @@ def check_not_numbered(files: Sequence[RawFile], tables: Sequence[RawFile], othe
 
     Args:
         files: A row each; where one is called by a number, a table that begins with numbers names files itself.
-        tables: Those that name the files.
-        others: Further files of the inputs.
 
     Raises:
         UsageError: If one does: no option joins such tables.
@@ -77,8 +74,6 @@ def advice_on_rows(files: Sequence[RawFile], others: Sequence[RawFile], format: 
 
     Args:
         files: A row each.
-        others: Further files of the inputs.
-        format: Of the files.
 
     Raises:
         UsageError: If these must be joined first.

@@ -17,13 +17,7 @@ from shardkit.sources.base import InputSplit, RawFile, RecognizingSource, RowBat
 
 @dataclass(frozen=True)
 class PluginSource:
-    """A source of another package.
-
-    Attributes:
-        source: The source itself.
-        format: Its name.
-        place: Module and class, for messages.
-    """
+    """A source of another package."""
 
     source: RecognizingSource
     format: str

@@ -110,10 +110,8 @@ class Choice(NamedTuple):
     """Which source reads some files.
 
     Attributes:
-        source: The one that does.
         refused: Files that it should not be given, each with the reason; only where bad rows are tolerated.
         passed_over: Files that are no data, or of another kind than the wanted format.
-        kinds: What the other files are.
     """
 
     source: Source

@@ -91,7 +91,6 @@ def check_all_tell_splits(files: Sequence[RawFile], needs_union: Callable[[tuple
     Where at least half of the files tell two or more, other letters may be in their names, as in `qa_train.jsonl`.
 
     Args:
-        files: All of them.
         needs_union: Whether some files are read with `--union-by-name` alone, because their columns differ.
 
     Raises:
@@ -139,7 +138,6 @@ def check_no_unusual_splits(files: Sequence[RawFile], *, are_rows: bool = False)
     among a few, or if one is and another one holds folders of the same names, as `train/cat` and `new/cat`.
 
     Args:
-        files: All of them.
         are_rows: Whether each is a row, which may have a folder as its class.
 
     Raises:
@@ -270,8 +268,6 @@ def list_notes(files: Sequence[RawFile], passed: Sequence[RawFile], *, is_asked:
     """Returns a note on texts that are passed over and list files of a split each.
 
     Args:
-        files: Those that are read.
-        passed: Files that are passed over.
         is_asked: Whether the splits are known otherwise.
     """
     options = () if is_asked else list_options(files, passed)
@@ -282,7 +278,6 @@ def list_options(files: Sequence[RawFile], others: Sequence[RawFile]) -> tuple[s
     """Returns the options for the splits that texts list which are called after them; none if there is none.
 
     Args:
-        files: Those that may be listed.
         others: Further files. One is a list if its first lines are a word each, and one of them is a file.
     """
     named_so = [f for f in others if f.member is None and suffix_of(f.name) == ".txt"]

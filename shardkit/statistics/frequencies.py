@@ -53,7 +53,6 @@ class FrequenciesPart(msgspec.Struct, array_like=True):
     Attributes:
         values: Counted values: strings as UTF-8 bytes, integers together as little-endian two's complement.
         counts: How often each occurs, as little-endian int64.
-        num_values: All values seen.
         is_exact: Whether every value seen is counted exactly.
         is_free_text: Whether a value was too long to be counted.
         hashes: Smallest hashes as little-endian uint64, ascending; empty while exact.

@@ -85,7 +85,6 @@ class FileInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         path: Absolute local path, or URL.
-        num_bytes: Size.
         version: Modification time in nanoseconds or the store's etag: changes when the content does.
         identity: The same for all names of one local file; 0 in stores, where each has one.
     """

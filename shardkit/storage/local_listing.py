@@ -19,7 +19,6 @@ class LocalFile(NamedTuple):
 
     Attributes:
         path: Absolute.
-        num_bytes: Size.
         modified_ns: When it was last written to, in nanoseconds since 1970.
         identity: The same for all names of one file.
     """

@@ -49,12 +49,7 @@ def ask(
     """Returns the answer of a store's client about a path, asked again until the deadline.
 
     Args:
-        path: URL.
-        method: Of the fsspec file system.
-        args: Instead of the path alone.
-        is_written: Whether it changes the store.
         timeout_s: How long one answer may take.
-        options: By name.
 
     Raises:
         FileNotFoundError, FileExistsError: If the store says so.
@@ -78,8 +73,6 @@ def with_retries(request: Callable[[float], _Answer], path: str, *, is_written: 
 
     Args:
         request: Makes it, given the seconds until the deadline.
-        path: URL, for messages.
-        is_written: Whether it changes the store.
 
     Raises:
         FileNotFoundError, FileExistsError: At once.
@@ -127,12 +120,7 @@ def call(
     """Returns the answer of a store's client to one request, for any number of threads.
 
     Args:
-        path: URL.
-        method: Of the fsspec file system.
-        args: Instead of the path alone.
-        is_written: Whether it changes the store.
         timeout_s: How long an answer may take.
-        options: By name.
 
     Raises:
         StorageError: If there is no answer in time, or the caller gives up.
@@ -233,9 +221,6 @@ def request_range(path: str, start: int, num_bytes: int, *, timeout_s: float) ->
     """Returns a store's answer to one request for a range, whatever its length; for any number of threads.
 
     Args:
-        path: URL.
-        start: First byte.
-        num_bytes: How many are asked for.
         timeout_s: How long an answer may take.
 
     Raises:

@@ -7,11 +7,7 @@ from typing import BinaryIO
 
 
 class SeekableFile(io.RawIOBase):
-    """Keeps the position in a file.
-
-    Args:
-        num_bytes: Size of the file.
-    """
+    """Keeps the position in a file."""
 
     def __init__(self, num_bytes: int) -> None:
         super().__init__()

@@ -45,13 +45,9 @@ def write_dataset(
     """Writes rows as a dataset and opens it.
 
     Args:
-        folder: Where to.
-        features: Of the columns.
         splits: Rows by name of the split.
         num_shards: Of each split; rows are cut into runs of equal length.
         block_examples: Records in a block.
-        compression: Of the shards.
-        version: Number of the manifest.
     """
     infos: list[SplitInfo] = []
     shards: list[ShardInfo] = []

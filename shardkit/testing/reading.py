@@ -32,8 +32,6 @@ class Reading(NamedTuple):
     """What a source reads of some files.
 
     Attributes:
-        files: The files.
-        features: Of the columns.
         splits: What the source cuts the files into.
         rows: The good rows of all splits in order.
         identities: One a good row.
@@ -68,9 +66,6 @@ def read_paths(
     """Returns what a source reads of some files and folders.
 
     Args:
-        source: The source.
-        paths: The files and folders.
-        options: How to read them.
         features: Of the columns; None infers them.
 
     Raises:

@@ -53,7 +53,6 @@ class SourceContract:
         is_cut: Whether `cut_source` cuts one file into several splits.
         reads_compressed: Whether the source reads files that are compressed as a whole. If not, it must refuse them.
         knows_its_end: Whether a file says where it ends, so that one that is cut off is damaged as a whole.
-        drops_columns: Whether the source obeys `SourceOptions.drop_columns`.
         leaves_out: Tests that have no meaning for the format, each with the reason.
     """
 
@@ -105,7 +104,6 @@ class SourceContract:
 
         Args:
             folder: An empty folder, or one that holds files with other names.
-            name: The beginning of the name.
             rows: The rows. None stands for a row that does not fit: one that is rejected where bad rows are tolerated.
         """
         raise NotImplementedError
@@ -114,7 +112,6 @@ class SourceContract:
         """Returns whether a file that is cut off after so many bytes may look whole, as a text does after any line.
 
         Args:
-            content: The whole file.
             length: How many of its bytes are left.
         """
         return False

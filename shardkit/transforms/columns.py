@@ -109,10 +109,6 @@ class CastStep:
 
     Attributes:
         notes: On casts of types that no column has.
-
-    Args:
-        rowwise: Casts some rows.
-        before: What the columns were.
     """
 
     def __init__(self, rowwise: RowwiseStep, before: Features, notes: tuple[str, ...]) -> None:

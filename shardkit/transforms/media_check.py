@@ -40,7 +40,6 @@ class MediaCheck:
     """Decodes images, sounds and videos, and keeps their bytes.
 
     Attributes:
-        features: Of the batches.
         columns: Positions of those that are decoded.
         max_pixels: An image or a frame may have so many.
     """

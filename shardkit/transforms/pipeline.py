@@ -40,7 +40,6 @@ class TransformPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Attributes:
         input_features: What the source gives.
-        output_features: What the transformed rows have.
         options: What is done, with the hashes of the files it names. This is what belongs into the recipe.
         source: How the files are read: whether bad rows are tolerated, and the caps of sizes.
     """
@@ -65,7 +64,6 @@ def plan_transforms(
 
     Args:
         options: What is asked for; files that already have a hash must still have it.
-        source: As in the recipe.
         held: Of the dataset that the rows are appended to.
 
     Raises:

@@ -63,7 +63,6 @@ class Item(NamedTuple):
     """One column that a statement gives.
 
     Attributes:
-        name: Of the column.
         source: The column that is passed on as it is; None if the value is computed.
         is_nullable: Whether a computed value may be null.
     """
@@ -77,8 +76,6 @@ class Part(NamedTuple):
     """What a row may fail in.
 
     Attributes:
-        text: The expression.
-        inputs: Columns that it speaks of.
         is_condition: Whether it is what rows are chosen by.
     """
 
@@ -113,7 +110,6 @@ def parse_statement(text: str, features: Features) -> Statement:
 
     Args:
         text: `SELECT ... FROM rows WHERE ...`.
-        features: The columns of `rows`.
 
     Raises:
         UsageError: If it is no single SELECT, or a row's result would depend on anything but that row.

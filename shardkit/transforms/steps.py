@@ -53,7 +53,6 @@ class Taken(NamedTuple):
     """Rows that came through.
 
     Attributes:
-        batch: Their columns.
         kept: Ascending positions that they had; None if all rows came through.
         num_rounded: By column, values that a narrower float could not hold.
     """

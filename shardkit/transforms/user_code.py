@@ -33,7 +33,6 @@ def load_function(reference: str, sha256: str | None) -> Callable[..., Any]:
     """Returns the function that `FILE.py:function` names, with what it raises turned into UserCodeError or MemoryError.
 
     Args:
-        reference: File and function.
         sha256: What the content of the file must hash to.
 
     Raises:

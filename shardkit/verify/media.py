@@ -19,9 +19,6 @@ _MAX_PIXELS = 64_000_000
 class MediaReader:
     """Decodes the images, sounds and videos of records; for any number of threads.
 
-    Args:
-        manifest: Of the dataset.
-
     Raises:
         UsageError: If no feature holds images, sound or video, or an optional package is not installed.
     """

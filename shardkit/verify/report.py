@@ -10,7 +10,6 @@ class Damage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: File, relative to the dataset.
-        problem: What is wrong with it.
         block: 0-based block of the shard.
         byte: Where in the file: of the block; of the record in shards without compression.
         record: 0-based record of the shard, as counted by the manifest.
@@ -37,12 +36,9 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     """What verification found.
 
     Attributes:
-        version: Number of the manifest.
-        splits: The splits that were read.
         num_shards, num_examples, num_bytes, num_uncompressed_bytes: What the manifest says of those splits.
         num_read_shards, num_read_bytes: What was read of them; nothing where the shard table cannot be trusted.
         damages: In the order of the shards; at most MAX_LISTED per file.
-        num_damages: All of them.
         num_undecodable: Records among them whose image or sound does not decode, though their bytes are as written.
         num_damaged_shards: Shards with at least one.
         num_other_files: Files beside the shards that this version does not name; no damage.

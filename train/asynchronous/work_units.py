@@ -62,7 +62,6 @@ def next_stop(step: int, steps_per_epoch: int, every: int | None) -> int:
 
     Args:
         step: Steps that are done.
-        steps_per_epoch: Steps in an epoch.
         every: Steps between checkpoints; None for those at the end of an epoch only.
     """
     end = (step // steps_per_epoch + 1) * steps_per_epoch

@@ -31,7 +31,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         workers: Their addresses, `host:port`; empty for a run of one process. Where there are parameter servers, they
             are the chief, the servers, and then those that it commands.
-        index: Of this worker.
         num_servers: Parameter servers; 0 where every worker holds its own variables.
 
     Raises:
@@ -101,7 +100,6 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         first: Index of the first of them.
-        count: Their number.
         workers: Addresses of all workers; empty where all are on this host, which gives them free ports at each start.
         num_servers: Parameter servers among all workers, right behind the chief.
     """
@@ -161,7 +159,6 @@ def place(
 
     Args:
         hosts: `host:port` of the first worker of each host.
-        host_index: Of this host among them.
         workers_per_host: None means one.
         environment: That may hold `TF_CONFIG` or what Slurm sets.
         num_servers: Parameter servers; `TF_CONFIG` has its own number of them.

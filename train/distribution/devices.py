@@ -26,9 +26,7 @@ class Devices(NamedTuple):
     Attributes:
         strategy: TensorFlow's strategy; the default one for a single device.
         num_replicas: Copies of the model, of all cluster.
-        summary: For the user.
         num_workers: Processes that train together, each with as many replicas.
-        worker_index: Of this one.
     """
 
     strategy: tf.distribute.Strategy

@@ -34,7 +34,6 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         count: Signs so far; what changes is alive.
         step: Steps completed; None before the first.
-        phase: What the worker does.
         limit_s: Silence that is fine from now on.
     """
 

@@ -30,7 +30,6 @@ class HeldPorts:
     TensorFlow. A socket that allows sharing of its address can still listen there; those of TensorFlow do.
 
     Args:
-        count: Of ports.
         host: Address of the interface; all of them if empty.
     """
 

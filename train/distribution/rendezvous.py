@@ -38,8 +38,6 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         protocol: Tells it from whatever else may answer.
-        index: Of the worker.
-        num_workers: That it expects.
         nonce: Of its process; another one after a restart.
         identity: What it trains, by the names of options.
     """
@@ -55,9 +53,7 @@ def meet(cluster: Cluster, identity: Identity, timeout_s: float = DEFAULT_TIMEOU
     """Waits until all workers are there; returns the nonces of the others by index.
 
     Args:
-        cluster: As this worker sees it.
         identity: What must be the same for all workers of a run, by name.
-        timeout_s: How long to wait.
 
     Raises:
         StorageError: If a worker does not come in time; names its address.

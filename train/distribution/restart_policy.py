@@ -36,12 +36,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a supervised run.
 
     Attributes:
-        num_workers: Of all hosts.
-        count: Those that this host starts.
-        max_restarts: That are allowed.
         is_elastic: Whether fewer workers may go on.
         worker_counts: Numbers of workers that can share the run; None if any can.
-        generation: Restarts so far.
         ended: Exit codes of this generation's workers that ended.
         failed_before: Whether a generation before this one failed.
         furthest_step: Completed steps of the furthest generation that failed; None if none began.
@@ -82,10 +78,6 @@ class WorkerFroze(msgspec.Struct, frozen=True):
     """A worker gave no sign of life for too long.
 
     Attributes:
-        index: Of the worker.
-        silent_s: For how long.
-        phase: What it did.
-        step: Steps that it had completed.
         is_stopped: Whether the system holds its process.
         others: Workers that are silent too. One waits for another; which one for which cannot be seen.
     """
@@ -153,7 +145,6 @@ class Finish(msgspec.Struct, frozen=True):
     """End all workers that are left, and end with this exit code.
 
     Attributes:
-        code: Of the supervisor.
         culprit: The worker whose own words say why; None where none has any.
         sentence: Why, where there is a reason that no worker gave.
     """

@@ -40,8 +40,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         cluster: As its worker sees it.
         nonces: Of the other workers when they met, by index.
-        limit_s: What the start may take.
-        worker: Number of the worker's process.
     """
 
     cluster: Cluster

@@ -58,7 +58,6 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
         command: Of a worker; `--resume` is added when it is started again.
         placement: The workers of all hosts, and of this one.
         logs: Folder for the output of all workers but this host's first, which is passed through.
-        max_restarts: That are allowed.
         is_elastic: Whether fewer workers may go on.
         worker_counts: Numbers of workers that can share the run; None if any can.
         grace_s: For a last checkpoint when asked to stop.
@@ -86,8 +85,6 @@ def supervise(
     """Keeps the workers running to their end, and returns the exit code.
 
     Args:
-        orders: What to run.
-        say: Tells the user a sentence.
         describe_state: Returns the sentence that says what is saved and how to go on.
         is_saved: Returns whether there is a checkpoint.
 

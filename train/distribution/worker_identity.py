@@ -21,7 +21,6 @@ class WorkerIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The place of one worker process.
 
     Attributes:
-        index: Of the worker among all.
         generation: Times that the supervisor has started the workers before.
         heartbeat: File for its signs of life.
         is_late: Whether it takes the place of one that was lost, while the others go on.

@@ -30,7 +30,6 @@ class Member(NamedTuple):
     """The inputs of one worker process.
 
     Attributes:
-        cluster: As it sees it.
         log: File for its output; None passes the output through.
     """
 
@@ -104,9 +103,6 @@ class WorkerProcesses(Workers):
     """The running workers of one generation.
 
     Args:
-        command: That a worker runs.
-        generation: Of the workers.
-        folder: For signs of life.
         start_limit_s: Silence that is fine before the first sign.
         stopped: Sentence of a worker that is stopped before it knows the saved steps.
     """
@@ -170,7 +166,6 @@ class Worker(abc.ABC):
     """One worker and its signs of life.
 
     Attributes:
-        index: Of the worker.
         is_running: Whether it has not ended, as far as is known.
         has_news: Whether its end is not reported yet.
         ended_s: When it ended, by the monotonic clock; infinite where that is not noted.

@@ -23,7 +23,6 @@ def keep_examples(opened: Splits, names: Sequence[str], cache: CacheChoice, num_
 
     Args:
         opened: The dataset.
-        names: The splits that are read.
         cache: `disk` keeps blocks of a store in a folder of this host, `memory` all records in this process.
         num_processes: Of this host, each of which keeps its own.
 

@@ -17,7 +17,6 @@ class Preparation:
     """What is done to the columns of a batch, as parts of a graph.
 
     Attributes:
-        features: Those that are read.
         images: Inputs that hold encoded images until `decode` was called.
     """
 

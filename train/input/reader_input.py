@@ -67,9 +67,6 @@ class ReaderInput:
     The workers' batches of a step, one behind the other, are the same whatever their number is.
 
     Args:
-        opened: The dataset.
-        preparation: What becomes of the columns.
-        assigned: Which batches this worker reads.
         buckets: By split: what its batches of similar length are made of. A split that is not there has batches of
             examples of any length.
     """

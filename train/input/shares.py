@@ -20,9 +20,6 @@ class WorkerShare(NamedTuple):
         worker_index: 0-based.
         num_lanes: Blocks that it mixes at a time.
         num_blocks: Of which it reads anything; two workers may share one at the border.
-        num_shards: In which those lie.
-        num_examples: Of the epoch.
-        num_step_examples: Of each step.
     """
 
     worker_index: int

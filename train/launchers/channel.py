@@ -29,7 +29,6 @@ class Door(NamedTuple):
     """Where tasks call their command.
 
     Attributes:
-        host, port: Where it listens.
         key: Without which nothing is said.
     """
 
@@ -43,12 +42,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         command: Words behind the Python of the host.
-        cluster: As the worker sees it.
-        generation: Of the workers.
         stopped: Sentence of a worker that is stopped before it knows the saved steps.
         folder: In which the command was typed.
         proof: A file that the command made in the folder of the run.
-        signal: For the worker that runs.
     """
 
     command: tuple[str, ...] = ()
@@ -64,7 +60,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a task says: first where its worker will listen, then what the worker does.
 
     Attributes:
-        index: Of the worker.
         address: `host:port`.
         output, errors: What it wrote to stdout and stderr.
         pulse: Its newest sign of life.
@@ -100,7 +95,6 @@ class Gate:
         host: Of this process, as the cluster reaches it.
 
     Attributes:
-        door: For the tasks.
         arrived: Their first reports, as they come.
     """
 

@@ -33,7 +33,6 @@ class Place(NamedTuple):
     """Where workers run.
 
     Attributes:
-        launcher: Of the cluster.
         proof: Path of a file that all workers must see.
         wait_s: How long they may wait for it.
     """
@@ -47,7 +46,6 @@ class ClusterWorkers(Workers):
     """The workers of one generation in tasks of a cluster.
 
     Args:
-        place: Where they run.
         command, generation, folder, start_limit_s, stopped: See `WorkerProcesses`.
     """
 

@@ -30,13 +30,9 @@ class Launcher(abc.ABC):
     """Starts tasks on a cluster.
 
     Args:
-        options: Of `--launcher-option`, by key.
         num_workers: At most so many tasks run at the same time.
 
     Attributes:
-        packages: Whose absence the extra mends.
-        extra: Of shardkit.
-        keys: Options that it has.
         passed_on: Start of the keys of options that the cluster gets as they are; empty where there are none.
     """
 

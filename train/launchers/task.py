@@ -30,8 +30,6 @@ def run_worker(door: Door, index: int, host: str) -> None:
     """Runs a worker until it ends, or the command is gone.
 
     Args:
-        door: Of the command.
-        index: Of the worker.
         host: This one, as the other workers reach it.
     """
     with HeldPorts(1, "") as ports, call(door) as command, contextlib.suppress(EOFError, OSError):

@@ -62,9 +62,7 @@ class LoopParts(NamedTuple):
     Attributes:
         plan: Sizes and steps.
         layout: Of the sums that steps return.
-        checkpoints: Where to save.
         checkpoint_every: Steps between checkpoints besides those after each epoch; None for those only.
-        reporter: Gets every step.
         profiler: Gets every step, too.
         heartbeat: Given the signs of life of this worker.
         stop: Says before every step whether this worker wants to stop.

@@ -30,7 +30,6 @@ class Finding(NamedTuple):
     """What an input of a batch holds.
 
     Attributes:
-        name: Of the input.
         rows: Of the global batch, counted from 0, in which it is no number.
         largest: Absolute value among the others.
     """
@@ -86,7 +85,6 @@ def not_a_number(
     """Returns the error for a loss that was no number in the last of so many steps; reads its batch again.
 
     Args:
-        batches: Of this worker.
         num_steps: Completed ones.
         num_around: Batches before and after it that other workers took at the same time; those since all workers last
             met are looked at in any case.
@@ -160,7 +158,6 @@ def weights_not_finite(
         name: Of a variable; None where another worker has it.
         num_steps: Completed ones.
         last_saved: Steps after which there is a checkpoint; None without one.
-        batches: Of this worker.
         bad: The batch with inputs that are no numbers; None if there is none.
         is_elsewhere: Whether another worker has such a batch, and this one has none.
     """

@@ -19,7 +19,6 @@ class Builder(Protocol):
         """Returns the model bundle for a dataset.
 
         Args:
-            settings: Of the model.
             dataset: Open.
             split: The train split; its statistics become the model's constants.
             features: Candidates.

@@ -19,7 +19,6 @@ class ModelSettings(NamedTuple):
 
     Attributes:
         name: From `choose_model`.
-        label: What is predicted.
         image_size: Height and width of images in pixels.
         strategy: In whose scope the model is made.
     """
@@ -34,7 +33,6 @@ class ModelBundle(NamedTuple):
     """A model and the makers of its inputs.
 
     Attributes:
-        features: Those that are read.
         model: Its variables live where the strategy wants them.
         prepare: Makes inputs from a parsed batch, in the input graph; images are still encoded.
         images: Inputs that hold encoded images.
@@ -44,7 +42,6 @@ class ModelBundle(NamedTuple):
         augment: Changes the inputs of a training batch by chance, before images are decoded: a function of the inputs
             and of seeds, int64 `[n, 2]`, one for each example. None leaves them as they are.
         summary: What it reads, for the user.
-        notes: What the user should know.
         columns: Of a tabular model.
         vocabulary: Of a model of tokens.
     """

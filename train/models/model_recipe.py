@@ -27,7 +27,6 @@ class ModelRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         vocabulary: Of a model of tokens.
         statistics: Of the train split, where the model was made from them.
         model_file: File with the user's function; absolute.
-        model_sha256: Of that file.
     """
 
     features: Features

@@ -31,8 +31,6 @@ def count_values(
     """Returns how often each value occurs, by name of the feature; absent values are not counted.
 
     Args:
-        dataset: An open dataset.
-        split: Where to look.
         features: Strings, integers or truth values, one value an example.
         num_examples: How many examples to look at; None means all.
     """

@@ -29,8 +29,6 @@ def measure_all_reduce_s(
     All workers must call it at the same point. It returns 0 for one worker.
 
     Args:
-        devices: Of all workers.
-        model: Whose gradients are meant.
         reduce_in: Type that they travel in.
         num_repetitions: How often it is tried; if not given, as often as there is time for so many bytes.
     """

@@ -48,7 +48,6 @@ def gradient_function(
 
     Args:
         model: Built.
-        objective: What is minimised.
         num_micro_batches: Equal parts of the share, one after the other; the memory for one part is enough.
         xla: Compile forward and backward together.
         forward: The model's forward pass of training; None calls the model.

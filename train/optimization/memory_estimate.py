@@ -126,7 +126,6 @@ def smaller_batch(
 
     Args:
         global_batch_size: That did not fit.
-        num_replicas: That share it.
         accumulate: Micro-batches a step.
         estimate: Of a micro-batch on one replica.
         limit_bytes: Of memory on each device; None if it is not known.
@@ -157,7 +156,6 @@ def advise(
 
     Args:
         global_batch_size: That did not fit.
-        num_replicas: That share it.
         accumulate: Micro-batches a step.
         estimate: Of a micro-batch on one replica.
         limit_bytes: Of memory on each device; None if it is not known.

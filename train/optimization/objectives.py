@@ -40,7 +40,6 @@ class Classification:
     """Softmax cross-entropy over logits.
 
     Args:
-        label: What is predicted.
         label_smoothing: Part of the target that is spread evenly over all classes.
         class_weights: How much examples of each class count; None means equally.
     """

@@ -45,7 +45,6 @@ class Pruning(tf.Module):
 
     Args:
         variables: The model's trainable ones; of them kernels are pruned, not embeddings, biases or normalizations.
-        plan: When how much is pruned.
 
     Raises:
         UsageError: If the model has no kernel.

@@ -160,7 +160,6 @@ class WeightAverages(tf.Module):
     """A moving average of every trainable variable. Must be made in the scope of the strategy.
 
     Args:
-        variables: Of the model.
         momentum: Share of the average that a step keeps. Less in the first steps, so that the average of a short run is
             not that of its initial weights.
     """

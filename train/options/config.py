@@ -236,7 +236,6 @@ class LabelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What is predicted.
 
     Attributes:
-        name: Of the feature.
         task: Classification or regression.
         classes: Stored values, in the order of the model's outputs.
         class_names: The same as text.

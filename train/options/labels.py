@@ -75,7 +75,6 @@ def classification_label(
     """Returns the label of a classification.
 
     Args:
-        feature: The label.
         values: All values that occur in the splits of the run; ignored where the feature names its classes.
         statistics: Of the label, by the name of each split of the run.
         seen: Values that occur in the train split; None means all.

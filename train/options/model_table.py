@@ -31,7 +31,6 @@ class ModelKind(NamedTuple):
 
     Attributes:
         module: A `train.models.factory.Builder`, loaded when the model is built: it needs TensorFlow.
-        defaults: Of its options.
         array_defaults: The same where arrays take the place of encoded images; None where that changes nothing.
         reads_images: Whether it reads images in any size, so that `--image-size` decides.
         has_lengths: Whether its examples differ in length, so that `--length-buckets` is for it.

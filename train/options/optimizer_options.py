@@ -22,7 +22,6 @@ class OptimizerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """All that decides what a gradient does to the weights.
 
     Attributes:
-        name: Of the optimizer.
         learning_rate: Peak of the schedule, scaled.
         schedule: Way of the learning rate after the warm-up.
         warmup_steps: None takes a share of the run.

@@ -21,7 +21,6 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         kind: `cosine` and `linear` end at a hundredth of the peak; `constant` stays; `step` falls to a tenth at half
             and again at three quarters of the steps after the warm-up.
         peak: Highest learning rate.
-        num_steps: Of the run.
         num_warm_up_steps: From a hundredth of the peak straight to the peak.
     """
 
@@ -37,7 +36,6 @@ def plan_schedule(kind: ScheduleChoice, peak: float, num_steps: int, num_warm_up
     Args:
         kind: Of the way down.
         peak: Highest learning rate.
-        num_steps: Of the run.
         num_warm_up_steps: None takes a twentieth of the steps.
 
     Raises:

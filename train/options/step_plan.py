@@ -37,7 +37,6 @@ class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a run. Every replica has the same steps and the same number of examples in each.
 
     Attributes:
-        num_train_examples, num_validation_examples: Of the splits.
         global_batch_size: Examples a step, over all replicas.
         num_replicas: Devices of all workers.
         num_epochs: Passes over the train split.
@@ -143,7 +142,6 @@ def choose_lanes(num_lanes: int | None, num_workers: int) -> int:
 
     Args:
         num_lanes: Of the run that goes on; None for a new one.
-        num_workers: That share them.
 
     Raises:
         UsageError: If the lanes do not divide among the workers.

@@ -19,13 +19,8 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     """What decides which advice applies.
 
     Attributes:
-        reader: What reads the shards.
-        compression: Of the shards.
-        has_images: Whether images are decoded.
         reduce_in: Type that gradients travel in.
-        num_cores: That this process may use.
         is_remote: Whether the dataset lies in a store, not on a disk of this host.
-        cache: Where examples are kept.
         sync_every: Steps between two averages of workers that step on their own; None if they add up gradients.
         can_sync: Whether workers could step on their own.
         num_epochs: Of the run; kept examples are read again from the second one on.
@@ -47,8 +42,6 @@ def mean_share(epochs: Sequence[EpochMetrics], name: str, first_part: float = 1.
     """Returns a share of the time of all steps that were measured; None if none was.
 
     Args:
-        epochs: Of the run.
-        name: Of the share's field.
         first_part: Of the steps of the first epoch, those that were measured: a run that goes on begins anywhere.
     """
     # All epochs have as many steps; the wall time of the first one has the start in it, which is not measured.
@@ -69,7 +62,6 @@ def find_bottleneck(
 
     Args:
         epochs: That this process trained.
-        circumstances: Of the run.
         first_part: Of the first of them that this process trained.
     """
     waiting = mean_share(epochs, "waiting_share", first_part)

@@ -18,7 +18,6 @@ class Profiler:
     Args:
         steps: First step and the one after the last, counted from 0; None profiles nothing.
         folder: Of the run's TensorBoard files.
-        num_steps: Of the run.
         say: Called with the place of the profile.
 
     Raises:

@@ -27,8 +27,6 @@ class Look(NamedTuple):
     """What is seen of a job.
 
     Attributes:
-        state: As Dataflow names it.
-        totals: What its workers counted.
         num_planned_bytes: Of all shards before compression, None before they are laid out.
     """
 
@@ -38,13 +36,7 @@ class Look(NamedTuple):
 
 
 class DataflowJob:
-    """A job that was handed over.
-
-    Args:
-        client: Beam's, of Dataflow.
-        job_id: Of the job.
-        project, region: Where it runs.
-    """
+    """A job that was handed over."""
 
     def __init__(self, client: Any, job_id: str, project: str, region: str) -> None:
         self._client = client
@@ -102,7 +94,6 @@ class Watch:
 
     Args:
         look: Returns what is seen, or raises.
-        poll_s: Seconds between two looks.
     """
 
     def __init__(self, look: Callable[[], Look], poll_s: float) -> None:
@@ -176,10 +167,7 @@ def explain_end(state: str, messages: Sequence[str], url: str, committed: str) -
     """Returns the error for a job that ended otherwise than well.
 
     Args:
-        state: In which it ended.
         messages: Its error messages, the oldest first.
-        url: Of its page.
-        committed: What the destination holds.
     """
     if state == "JOB_STATE_FAILED":
         return _explain_failure(messages, url, committed)

@@ -29,7 +29,6 @@ class DataflowRun:
     """One conversion on Dataflow, a `RemoteRun`; the job is there as soon as it was handed over.
 
     Args:
-        options: Of the engine.
         on_job: Called when the job is there.
     """
 

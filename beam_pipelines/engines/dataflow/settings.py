@@ -81,7 +81,6 @@ def job_name(destination: str, fingerprint: str) -> str:
 
     Args:
         destination: Of the dataset; two destinations give two names.
-        fingerprint: Of the plan.
     """
     tail = f"{xxhash.xxh3_64_hexdigest(destination.encode())[:8]}-{fingerprint[:12]}"
     room = _MAX_JOB_NAME - len(f"shardkit--{tail}")

@@ -67,7 +67,6 @@ def submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
     """Hands a job over.
 
     Args:
-        flags: Of Beam.
         plan_path: Of the plan, where all workers can read it.
 
     Raises:

@@ -23,11 +23,9 @@ class VersionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One version of a dataset.
 
     Attributes:
-        version: Its number.
         created_at: When its conversion began; UTC, ISO 8601.
         shardkit: Version of the tool that made it.
         fingerprint: Of inputs and recipe: versions that have the same hold the same examples.
-        num_examples, num_shards, num_bytes: Of all splits.
         inputs: As they were named to the conversion, without secrets.
         appended_to: The version that it begins with; None of a conversion by itself.
         new_inputs: Names of the inputs that came to that one.

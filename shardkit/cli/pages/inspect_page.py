@@ -51,7 +51,6 @@ def print_page(dataset: Dataset, *, split: str | None, with_shards: bool, num_ex
     """Prints the content of a dataset on stdout.
 
     Args:
-        dataset: An opened dataset.
         split: Leave out the others.
         with_shards: List the shards instead of the features.
         num_examples: Show so many examples of the (first) split instead of the features.

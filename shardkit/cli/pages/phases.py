@@ -17,12 +17,8 @@ class Phase(NamedTuple):
     """Where a conversion is.
 
     Attributes:
-        name: As it is shown.
         num_bytes: Of all that is to be done; None where that is unknown.
-        num_done_bytes: Of what is done.
         num_kept_bytes: Those of them that an earlier attempt did.
-        num_rows: Done.
-        num_rejected: Rows that did not fit.
     """
 
     name: str
@@ -51,8 +47,6 @@ def find_phases(
     """Returns the phases of a conversion that have begun, in order; the last one is going on.
 
     Args:
-        totals: What all processes counted.
-        num_input_bytes: Of all inputs.
         num_framed_bytes: Of all shards before compression; None before they are laid out.
         has_first_pass: Whether there is a first pass.
     """
@@ -134,14 +128,7 @@ class Figures(NamedTuple):
 
 
 def describe(phase: Phase, speed: Speed, now: float, elapsed: float) -> Figures:
-    """Returns the words about a phase that is going on.
-
-    Args:
-        phase: The phase.
-        speed: Of it.
-        now: The time.
-        elapsed: Seconds since the phase began.
-    """
+    """Returns the words about a phase that is going on."""
     if phase.num_bytes is None:
         return Figures(phase.name, None, left=whole_seconds(elapsed))
     rate = speed.rate()
@@ -164,9 +151,7 @@ def draw(figures: Figures, width: int, *, bar: str = BAR) -> str:
     """Returns one line that fits a terminal: the least important words are left out first.
 
     Args:
-        figures: What to say.
         width: Columns of the terminal; the last one stays free, because filling it may start a new line.
-        bar: Character of the bar.
     """
     room = width - 1
     shown = {k: v for k, v in figures._asdict().items() if k not in ("name", "share") and v}

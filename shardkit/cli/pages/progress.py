@@ -33,9 +33,7 @@ class Display:
     """Shows phase after phase on a stream.
 
     Args:
-        stream: A terminal or a log.
         is_live: Whether one line can be drawn over and over.
-        started: When the run began.
     """
 
     def __init__(self, stream: TextIO, *, is_live: bool, started: float) -> None:
@@ -60,7 +58,6 @@ class Display:
 
         Args:
             phases: Those that have begun; the last one is going on.
-            now: The time.
         """
         if self._is_held:
             return
@@ -182,8 +179,6 @@ def converting(
     """Shows how far the conversion of a plan is.
 
     Args:
-        display: To show it on.
-        plan: Of the conversion.
         read_progress: Returns what all workers counted, and the bytes of all shards, None before that is known. Only
             where workers share no disk with the command.
     """

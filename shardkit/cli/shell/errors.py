@@ -48,7 +48,6 @@ class Explanation(NamedTuple):
     """The message about an exception.
 
     Attributes:
-        exit_code: Of the process.
         label: Such as `error[SK-E300]`; None where nothing is printed.
         lines: The message; the first line follows the label, the others are indented.
         usage: The usage line of the command, printed before the label.

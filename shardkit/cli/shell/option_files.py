@@ -45,7 +45,6 @@ def read_toml(path: str, what: str, origin: str) -> dict[str, Any]:
     """Returns the content of a TOML file.
 
     Args:
-        path: Local path or URL.
         what: What the file is, for messages.
         origin: The sentence that says where such a file comes from.
 
@@ -83,10 +82,7 @@ def checked_defaults(
     """Returns values of options as defaults of a command, by the names of its parameters.
 
     Args:
-        command: Whose options the keys are.
         content: Values by key. Options whose value is a list of names, with commas, also take a list.
-        what: What holds them, for messages.
-        where: The file.
         unknown: Options that may not be named there.
 
     Raises:

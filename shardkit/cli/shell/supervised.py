@@ -37,7 +37,6 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a process says to the one above.
 
     Attributes:
-        folder: The folder where it works.
         step: A step of the planning that began or ended.
         open_files: Those that the planning has open, for a message.
         answers_signals: Whether it was seen to answer a signal, or will do so in its own time.

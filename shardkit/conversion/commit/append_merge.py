@@ -23,11 +23,7 @@ class ManifestParts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         splits: Those that have examples, in the order of the recipe.
         shards: By split, then by index.
-        accounting: Of the rows.
-        created: When, by what, from where.
-        recipe: Of the dataset.
         packed_statistics: By split, what its statistics are made of.
-        base: The version that comes first.
     """
 
     splits: tuple[SplitInfo, ...]

@@ -70,7 +70,6 @@ def why_not_behind(
     """Returns why an append cannot go behind the newest version, None if it can. Pure but for `load`.
 
     Args:
-        append: What it brings.
         versions: That are there, ascending.
         load: Returns the manifest of a version; raises DamageError.
         rebases: Whether it may go behind another version than its base.

@@ -120,7 +120,6 @@ def statistics_parts(plan: Plan, extracted: Sequence[Extracted], position: int) 
     They are many and large: no more than a few are held at a time.
 
     Args:
-        plan: The plan.
         extracted: What became of the input splits.
         position: Of the dataset split in the recipe.
 

@@ -38,7 +38,6 @@ class FirstPassResult(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one input split; the digests of its rows lie beside it.
 
     Attributes:
-        input_split_index: Which input split.
         versions: Versions of the files that were read.
         is_damaged: Whether the file cannot be read at all; its rows then count for nothing.
         crash_record: What was known of rows that no process survives: where more is, rows are left out that were not.

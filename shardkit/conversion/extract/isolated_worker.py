@@ -60,10 +60,6 @@ def main(plan_path: str, input_split_index: int, step: Step) -> int:
 def refuse_too_many(plan: Plan, input_split_index: int) -> None:
     """Checks that no more rows are known to end a process than may be bad, however many rows there are.
 
-    Args:
-        plan: The plan.
-        input_split_index: Whose rows to name.
-
     Raises:
         BadInputError: If there are; shows a few of them.
     """

@@ -110,15 +110,7 @@ def _is_token_list(feature: Feature) -> bool:
 
 
 class Packer:
-    """Packs the documents of one input split that belong to one dataset split.
-
-    Args:
-        packing: How.
-        features: Of the documents.
-        split: The input split.
-        files: Of the conversion.
-        position: Of the dataset split.
-    """
+    """Packs the documents of one input split that belong to one dataset split."""
 
     def __init__(
         self, packing: Packing, features: Features, split: InputSplit, files: tuple[RawFile, ...], position: int

@@ -54,8 +54,6 @@ class RunEntries(msgspec.Struct, frozen=True, kw_only=True):
     """The index of a run: one entry per dataset split and key range that it holds, in the order of the file.
 
     Attributes:
-        num_records, num_bytes: Totals.
-        split_positions, key_ranges: What the entry is of.
         num_examples, sizes: Records and framed bytes of the entry.
         max_record_bytes: The largest framed record, by position of the dataset split.
     """
@@ -76,7 +74,6 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         group: Position of the group that it is a part of.
         order: Position of the run among all runs: (input split << 24) + run.
         piece: Position among the pieces of the same run and group, where they travel apart.
-        path: Of the run.
         first_record, num_records: Records, counted from the start of the run.
         first_byte, num_bytes: Framed bytes, likewise.
         run_records, run_bytes: Totals of the run, to find its keys and sizes.
@@ -112,7 +109,6 @@ class EncodedPart(NamedTuple):
 
     Attributes:
         data: Framed records, one after the other.
-        sizes: Per record; framed bytes.
         split_positions: Per record; the dataset split it belongs to.
         keys: Per record; ascending keys are the order within a dataset split.
     """
@@ -127,8 +123,6 @@ def write_run(path: Path, parts: Sequence[EncodedPart], key_range: int | None) -
     """Orders and stores encoded rows as one run, whole or not at all.
 
     Args:
-        path: Where the run goes.
-        parts: The rows.
         key_range: That of all rows, where the order is the source's; None takes the upper bits of the keys.
 
     Raises:

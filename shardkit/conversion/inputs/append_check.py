@@ -36,8 +36,6 @@ class NothingNew(Exception):  # noqa: N818 - no error: there is nothing to do
     """All inputs are in the dataset already.
 
     Args:
-        base: The dataset.
-        num_known: How many inputs were named.
         notes: What to say of some of them.
     """
 

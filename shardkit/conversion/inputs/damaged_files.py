@@ -16,10 +16,7 @@ def without_damaged(
     """Returns the files that can be read, and those that cannot with the reason. Each is read alone, which is slow.
 
     Args:
-        source: Reads them.
         files: Of which not all can be read together.
-        options: Say how.
-        error: Why they cannot.
 
     Raises:
         BadInputError: If none can.

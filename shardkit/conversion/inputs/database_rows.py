@@ -49,7 +49,6 @@ class ServerRows(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         options: What the user asks for, with the file in place of the server.
-        notes: What the user should know.
     """
 
     options: ConvertRequest
@@ -66,10 +65,6 @@ def server_rows(options: ConvertRequest, work_root: str) -> Iterator[ServerRows 
     """Reads the rows of a server, if the inputs name one; None if not.
 
     What an attempt that began has read already is taken again. What is read newly is removed if an error is raised.
-
-    Args:
-        options: What the user asks for.
-        work_root: Folder of all intermediate files.
 
     Raises:
         UsageError: If the request is wrong, or the query does not work.

@@ -27,7 +27,6 @@ def with_rows_again(options: ConvertRequest, base: Dataset, work_root: str) -> C
 
     Args:
         options: Of the append, as the recipe of the dataset has them.
-        base: The dataset.
         work_root: Folder of all intermediate files; the rows go there, beside those of servers.
 
     Raises:

@@ -121,10 +121,7 @@ def inspect_inputs(
     """Returns the facts about the inputs, from an earlier attempt if it left them.
 
     Args:
-        expanded: What the inputs name.
-        options: How raw files are read.
         work_root: The folder of all work folders.
-        asked: What else decides.
 
     Raises:
         UsageError, BadInputError: If the request or an input is wrong.

@@ -41,13 +41,7 @@ _SUFFIXES = {
 
 
 def media_notes(features: Features, before: Features, names: Iterable[str]) -> tuple[str, ...]:
-    """Returns notes on what TensorFlow does not decode, and on images of which the first frame is stored.
-
-    Args:
-        features: Of the examples.
-        before: What the source gives.
-        names: Of the files.
-    """
+    """Returns notes on what TensorFlow does not decode, and on images of which the first frame is stored."""
     kinds = {(f.media_type or "").partition("/")[0] for f in (*features, *before)}
     suffixes = {suffix_of(name) for name in names} if kinds & {"image", "audio"} else set()
     is_rewritten = [f for f in before if f.media_type not in (None, *(g.media_type for g in features))]

@@ -171,8 +171,6 @@ def refuse_own_output(
         patterns: The inputs as the user names them.
         paths: Those of the files that they name now whose paths begin as the destination's.
         root: The folder that names of files are relative to.
-        destination: The folder of the dataset.
-        options: Hold globs over those names.
 
     Raises:
         UsageError: If one does.

@@ -18,10 +18,6 @@ from shardkit.transforms.options import TransformOptions, split_reference
 def recipe_of(manifest: Manifest, where: str) -> Recipe:
     """Returns the recipe of a dataset that may be appended to.
 
-    Args:
-        manifest: Of the dataset.
-        where: The dataset, for messages.
-
     Raises:
         UsageError: If what is appended could not be what it would have been in a conversion of all.
     """
@@ -57,8 +53,6 @@ def check_against_recipe(
     """Returns the options as the recipe holds them, except those that may differ.
 
     Args:
-        options: What the user asks for.
-        recipe: Of the dataset.
         given: Names of the options that the user gave; None takes those that are no defaults.
 
     Raises:

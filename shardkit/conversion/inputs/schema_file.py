@@ -26,12 +26,10 @@ class ColumnSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A user's declaration of one column; the rest stays as inferred.
 
     Attributes:
-        dtype: Logical dtype.
         shape: Sizes; `"*"` or null for a list of any length.
         vocabulary: Names of the classes that an integer counts.
         nullable: Whether a row may lack it.
         media_type: What bytes or strings hold, such as `image/jpeg`.
-        timezone: Of a timestamp.
         leading_zeros: Whether 00123 is a number in a column of CSV; a schema file that declares a dtype says so.
     """
 
@@ -49,7 +47,6 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         features: By name; a text is short for `{"dtype": text}`.
-        path: Of the file, for messages.
     """
 
     features: dict[str, str | ColumnSchema]
@@ -64,7 +61,6 @@ def load_schema(path: str, *, is_recipe: bool = False) -> Schema:
     """Returns the schema in a JSON or TOML file; JSON if it begins with a brace.
 
     Args:
-        path: Of the file.
         is_recipe: Whether it is a recipe, which may declare features among other things.
 
     Raises:
@@ -107,7 +103,6 @@ def apply_schema(inferred: Features, schema: Schema, *, may_lack_columns: bool =
 
     Args:
         inferred: What the rows that were looked at hold.
-        schema: What is declared.
         may_lack_columns: Whether rows may lack a column, so that those looked at need not show all there are.
 
     Raises:
@@ -145,7 +140,6 @@ def with_leading_zeros(schema: Schema, *, is_recipe: bool) -> tuple[str, ...]:
     """Returns the columns in which a schema allows numbers with leading zeros.
 
     Args:
-        schema: What is declared.
         is_recipe: Whether that is a recipe, which repeats dtypes that were inferred.
     """
     found = {n: ColumnSchema(dtype=c) if isinstance(c, str) else c for n, c in schema.features.items()}

@@ -51,8 +51,6 @@ def column_of(name: str, values: Any, type_: pa.DataType | None = None) -> pa.Ar
     """Returns the values of a column, a list or an array, as one of Arrow.
 
     Args:
-        name: Of the column, for messages.
-        values: One a row.
         type_: Which it gets; None takes that of the values. Arrays of one shape keep it.
 
     Raises:

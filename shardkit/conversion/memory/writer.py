@@ -69,7 +69,6 @@ class Writer:
     processes write parts of one dataset, each through its own writer. One writer commits all parts.
 
     Args:
-        destination: Of the dataset.
         features: Types of the columns, as `shardkit.features.make_feature` makes them; None infers them of all rows.
         spool: Folder of the rows until then, which all processes that write parts share; None takes one beside the
             other intermediate files.
@@ -216,8 +215,6 @@ class Part:
     """Some of the rows of a writer, which it has once the part is closed.
 
     Args:
-        folder: Of the files.
-        name: Of the part.
         schema: Of all rows; None takes that of the values.
     """
 

@@ -52,7 +52,6 @@ class Attempt:
 
     Args:
         work_dir: The work folder of the conversion.
-        input_split_index: Which input split.
     """
 
     def __init__(self, work_dir: str | Path, input_split_index: int) -> None:
@@ -109,7 +108,6 @@ def suspect(work_dir: str | Path, input_split_index: int | None, place: Place | 
 
     Args:
         work_dir: The work folder of the conversion.
-        input_split_index: Which input split.
         place: Where a process stood that did not come back from it, if one did not.
 
     Returns:

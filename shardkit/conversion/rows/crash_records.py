@@ -76,10 +76,7 @@ def next_slice(crashes: tuple[Crash, ...], batch: int, start: int, num_rows: int
     """Returns the rows of a batch to transform next.
 
     Args:
-        crashes: What is known.
-        batch: Number of the batch.
         start: The first row that is not done.
-        num_rows: Rows of the batch.
         most: How many rows to take at most.
     """
     own = [c for c in crashes if c.batch == batch]
@@ -109,10 +106,7 @@ def narrow(crash_record: CrashRecord, place: Place, how: str, num_files: int) ->
     """Returns the record after one more process has ended.
 
     Args:
-        crash_record: What was known.
-        place: Where it was.
         how: It ended, such as `ended with SIGSEGV`.
-        num_files: Of the input split.
 
     Returns:
         None if nothing about the rows explains it.
@@ -135,12 +129,7 @@ def narrow(crash_record: CrashRecord, place: Place, how: str, num_files: int) ->
 
 
 def narrow_at_first(crash_record: CrashRecord, place: Place) -> CrashRecord:
-    """Returns the record after a process with other work was held up. That is never enough to leave out a row.
-
-    Args:
-        crash_record: What was known.
-        place: Where it was held up.
-    """
+    """Returns the record after a process with other work was held up. That is never enough to leave out a row."""
     if crash_record.crashes or place.phase != TRANSFORMING or place.stop - place.start < 2:
         return crash_record
     crash = Crash(place.batch, place.start, place.stop, "was held up")

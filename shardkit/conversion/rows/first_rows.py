@@ -19,7 +19,6 @@ class FirstRows(NamedTuple):
     """Which parts of the inputs hold the first rows.
 
     Attributes:
-        files: Those that are read.
         input_splits: Of these files; the last one of a file may say how many of its rows count.
     """
 
@@ -40,10 +39,6 @@ def find_first_rows(
 
     Args:
         splits: Of all inputs, in order.
-        files: What they read.
-        features: What the source gives.
-        options: How the files are read.
-        limit: How many rows are wanted.
         is_by_file: Whether files tell the dataset splits; so many rows of each are wanted then.
 
     Raises:
@@ -137,11 +132,8 @@ def _up_to(rows: RowBatch, stop: int, num_before: int, split: InputSplit, files:
     """Returns the first rows of a batch, and the rejected ones that stand before the last of them.
 
     Args:
-        rows: The batch.
         stop: How many rows, at least 1.
         num_before: Rows of the split before the batch, rejected ones too.
-        split: What the rows are of.
-        files: What it reads.
     """
     kept = part_of(rows, 0, stop)
     if not isinstance(kept.file_indices, int):

@@ -68,8 +68,6 @@ def load_or_run(
     """Returns the result of an input split, and its origin.
 
     Args:
-        plan: The plan.
-        input_split_index: Which input split.
         step: The step for a separate process.
         find: Returns the result of an earlier run or another process, None if none holds any more.
         here: Does the step in this process.

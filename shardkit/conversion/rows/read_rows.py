@@ -47,8 +47,6 @@ def read_rows(plan: Plan, input_split: InputSplit, damage: dict[int, str]) -> It
     """Yields the batches of one input split that hold, reject or filter rows, transformed.
 
     Args:
-        plan: The plan.
-        input_split: What to read.
         damage: Takes why a file cannot be read, by its position, where it is one of several and bad rows are tolerated;
             none of its rows is then yielded.
 

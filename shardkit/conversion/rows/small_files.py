@@ -29,7 +29,6 @@ def group_small_files(splits: Sequence[InputSplit], files: Sequence[RawFile]) ->
 
     Args:
         splits: As a source cut the files.
-        files: What they read.
     """
     num_splits = Counter(s.file_start for s in splits)
     wanted, max_files = small_file_limits(sum(s.num_bytes for s in splits), len(splits))
@@ -48,12 +47,7 @@ def group_small_files(splits: Sequence[InputSplit], files: Sequence[RawFile]) ->
 
 
 def small_file_limits(num_bytes: int, num_splits: int) -> tuple[int, int]:
-    """Returns how many bytes of small files, and how many of them at most, are worked at in one go.
-
-    Args:
-        num_bytes: Of all inputs.
-        num_splits: As the sources cut them.
-    """
+    """Returns how many bytes of small files, and how many of them at most, are worked at in one go."""
     wanted = min(choose_split_bytes(num_bytes), max(num_bytes // _ENOUGH_GROUPS, _MIN_BYTES))
     return wanted, max(_MIN_FILES, min(num_splits // 32, _MAX_FILES))
 

@@ -25,7 +25,6 @@ def with_all_types(prepared: Prepared, options: ConvertRequest, error: NarrowTyp
 
     Args:
         prepared: The plan with the types of the first rows.
-        options: What the user asks for.
         error: The row that did not fit.
 
     Raises:

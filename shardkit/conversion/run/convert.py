@@ -24,7 +24,6 @@ def convert(request: ConvertRequest, num_workers: int | None = None, *, can_go_o
     """Makes the dataset that a request asks for, by the local engine.
 
     Args:
-        request: What is asked for.
         num_workers: Pieces of work at the same time; None lets the inputs decide.
         can_go_on: Whether the same request may be made again, to go on where this one was interrupted.
 
@@ -52,7 +51,6 @@ def run_prepared(prepared: Prepared, run: Callable[[str], None], *, keeps_folder
     """Runs a plan whose work folder this process holds, and brings what its workers leave there.
 
     Args:
-        prepared: The plan.
         run: Runs the stored plan at a path.
         keeps_folder_of_others: Whether a conflict means that the folder belongs to another run.
 

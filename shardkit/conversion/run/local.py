@@ -57,7 +57,6 @@ def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[Storag
     """Runs a stored plan on this machine and returns when the dataset is committed.
 
     Args:
-        plan_path: Of the plan.
         num_workers: Steps at the same time; up to four run in this process.
         on_lost_worker: Called from another thread when a worker process has died; must end this process.
 

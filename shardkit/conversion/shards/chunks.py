@@ -54,7 +54,6 @@ def cut_chunks(plan: Plan, layout: Layout, runs: Iterable[tuple[int, str]]) -> I
 
     Args:
         plan: Of a conversion that hands over its files in a store.
-        layout: Of its shards.
         runs: Order and location of each.
 
     Raises:

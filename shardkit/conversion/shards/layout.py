@@ -59,11 +59,6 @@ _NO_COUNTS = (np.array([], dtype=np.int64),) * 3
 def plan_layout(plan: Plan, extracted: Sequence[Extracted], num_threads: int = 1) -> Layout:
     """Lays out all dataset splits and stores the layout in the work folder.
 
-    Args:
-        plan: The plan.
-        extracted: Of all input splits.
-        num_threads: To compress samples with.
-
     Raises:
         NoRowsError: If there are no rows at all and there may not be none.
         UsageError: If a split cannot fill the wanted number of shards.

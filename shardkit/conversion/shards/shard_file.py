@@ -28,9 +28,7 @@ class PackedBlock(NamedTuple):
     """One block as it is stored.
 
     Attributes:
-        data: Its bytes in the file.
         num_uncompressed_bytes: Framed bytes.
-        crc32: Of the framed records.
         record_sizes: Framed size of each record.
     """
 

@@ -63,11 +63,7 @@ def write_shards(
     """Writes the shards of a unit, but for those that an earlier run left and that are still right.
 
     Args:
-        plan: Of the conversion.
-        split: The dataset split.
-        unit: Which of its shards.
         segments: Of all groups of the unit.
-        progress: Told of framed bytes.
         num_threads: Blocks that are compressed at the same time.
 
     Returns:

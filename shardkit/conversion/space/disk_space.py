@@ -47,12 +47,9 @@ class Need(NamedTuple):
     """What a conversion still needs on one file system.
 
     Attributes:
-        where: Folder on it.
-        num_free_bytes: There.
         parts: What for, in words, with bytes.
         is_rest: Whether some of it was there before.
         may_shrink: Whether rows may yet be left out or transformed, so that less may do.
-        advice: How to make room.
     """
 
     where: str

@@ -38,8 +38,6 @@ class Sample(NamedTuple):
     """What a byte of input becomes.
 
     Attributes:
-        num_rows: Rows.
-        num_framed_bytes: Framed bytes of examples.
         compressed_fraction: What is left of framed bytes in the shards.
     """
 

@@ -15,9 +15,6 @@ def spool_bytes(*, num_runs: float, num_rows: float, num_framed_bytes: float, nu
     """Returns the size of the spool: framed records, their keys and sizes, the indexes.
 
     Args:
-        num_runs: How many there are.
-        num_rows: In all of them.
-        num_framed_bytes: Of all records.
         num_key_ranges: That a run can have; it has none without rows.
     """
     indexes = num_runs * min(num_rows / max(1, num_runs), num_key_ranges) * _KEY_RANGE_BYTES

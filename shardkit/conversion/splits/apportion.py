@@ -86,7 +86,6 @@ def split_ends(apportionment: Apportionment, sizes: Int64s, ranks: Int64s) -> In
     """Returns for each class where its rows for each split end, if its rows are in the order of the splits.
 
     Args:
-        apportionment: Of all classes.
         sizes: Rows of each class, shape (n,).
         ranks: The place of each class among all classes of its size, from 0.
 
@@ -109,7 +108,6 @@ def deal(ends: Int64s, classes: Int64s, ranks: Int64s) -> Int64s:
 
     Args:
         ends: Of each class, see `split_ends`.
-        classes: The class of each row.
         ranks: The place of each row in its class, from 0.
     """
     positions = np.zeros(len(classes), dtype=np.int64)
@@ -125,7 +123,6 @@ def _meet_totals(more: Int64s, off: Floats, caps: Int64s, wanted: Int64s) -> Non
         more: Extra rows by size and split; changed in place.
         off: What they are above the exact rest of the shares; changed likewise.
         caps: What they may be at most.
-        wanted: Sums over all sizes.
     """
     excess = more.sum(axis=0) - wanted
     while (excess > 0).any():

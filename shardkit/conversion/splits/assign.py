@@ -35,8 +35,6 @@ def assign_rows(
 
     Args:
         rows: The next rows of an input split.
-        features: Of the rows.
-        recipe: Of the conversion.
         files: Of the conversion, where their names tell the splits.
         strata: Of the input split, where the recipe stratifies.
 

@@ -35,7 +35,6 @@ def row_digests(batch: pa.RecordBatch, features: Features, names: Sequence[str] 
 
     Args:
         batch: Columns in the order of the features.
-        features: Of the batch.
         names: Columns that count; none stands for all.
     """
     chosen = tuple(f for f in features if not names or f.name in names)
@@ -168,7 +167,6 @@ def with_equal_bits(column: pa.Array, feature: Feature) -> pa.Array:
 
     Args:
         column: Of the feature's Arrow type.
-        feature: Of the column.
     """
     if not pa.types.is_floating(feature.value_type):
         return column

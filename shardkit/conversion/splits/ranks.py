@@ -131,8 +131,6 @@ class _Ranked:
     """The numbers of the rows that count, over all input splits, of which only counts are held at a time.
 
     Args:
-        plan: The plan.
-        what: Which numbers.
         rows: By input split, the rows that count.
     """
 

@@ -96,7 +96,6 @@ class StrataWriter:
 
     Args:
         plan: A plan that stratifies.
-        input_split_index: Which input split.
     """
 
     def __init__(self, plan: Plan, input_split_index: int) -> None:

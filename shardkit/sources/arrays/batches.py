@@ -26,9 +26,7 @@ class OpenArray(NamedTuple):
     """An array of which rows are read.
 
     Attributes:
-        columns: What it holds.
         layout: Its type, shape and order in the file.
-        rows: Reads them in order.
     """
 
     columns: tuple[ArrayColumn, ...]
@@ -42,7 +40,6 @@ class ArrayRows:
 
     Attributes:
         arrays: Opened at the first row of the split.
-        features: What is wanted.
         split: Rows, half-open; all of them where it has no stop.
         file: That the rows are counted in.
         options: Say whether bad rows are tolerated.

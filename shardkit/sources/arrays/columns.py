@@ -30,7 +30,6 @@ class ArrayColumn(NamedTuple):
     """A column that an array holds.
 
     Attributes:
-        name: Of the column.
         dtype: Of its values, in the byte order of the file.
         shape: Of one row.
         path: Names of the fields that lead to it in a structured array.

@@ -52,7 +52,6 @@ class _Table(NamedTuple):
 
     Attributes:
         indices: Of the files, in the order of the columns.
-        names: Of the columns.
     """
 
     indices: tuple[int, ...]

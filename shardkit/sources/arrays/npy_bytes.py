@@ -44,10 +44,8 @@ class NpyHeader(NamedTuple):
 
     Attributes:
         dtype: Logical dtype of the values.
-        shape: Of the array.
         is_fortran: Whether the first dimension varies fastest.
         stored_dtype: With its byte order.
-        num_bytes: Of the header.
     """
 
     dtype: str

@@ -34,7 +34,6 @@ class Header(NamedTuple):
 
     Attributes:
         schema: JSON.
-        codec: One of CODECS.
         sync: What stands behind each block.
         num_bytes: Its length; the first block follows.
     """

@@ -65,7 +65,6 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         column: Of the flattened table.
         item_type: Arrow type of one value; of what is in a list, if it is one.
         kind: How its values are made: `text` may hold bytes that are no UTF-8, `json` is whatever is nested.
-        is_list: Whether it is an array.
     """
 
     path: tuple[str, ...]

@@ -44,7 +44,6 @@ class Layout(NamedTuple):
     Attributes:
         schema: The first message.
         dictionaries: In the order in which they are to be read.
-        batches: The record batches.
     """
 
     schema: Block

@@ -30,7 +30,6 @@ class Message(NamedTuple):
     Attributes:
         kind: SCHEMA, DICTIONARY, RECORD_BATCH or another number.
         body_bytes: Length of what follows the metadata.
-        num_rows: Of a batch.
         null_counts: Of its fields and their children, parents first.
         buffers: Offset and length of each buffer in the body.
         is_compressed: Whether each buffer is, behind 8 bytes that tell how long it will be.

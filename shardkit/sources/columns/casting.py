@@ -33,8 +33,6 @@ class BadValueError(Exception):
 
     Args:
         row: 0-based position in the batch.
-        expected: What should stand there.
-        got: What does.
     """
 
     def __init__(self, column: str, row: int, expected: str, got: str) -> None:

@@ -25,7 +25,6 @@ def check_dropped(dropped: Iterable[str], columns: Collection[str], where: str) 
 
     Args:
         dropped: Names of columns, and of structs that hold some.
-        columns: All there are.
 
     Raises:
         UsageError: If one is not; lists those there are.

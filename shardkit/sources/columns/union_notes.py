@@ -42,11 +42,7 @@ def _listed(columns: Collection[str]) -> str:
 
 
 def union_notes(columns: Sequence[Collection[str]]) -> Iterator[str]:
-    """Yields notes on columns that some files lack, and on those whose names differ in case only.
-
-    Args:
-        columns: Of each file.
-    """
+    """Yields notes on columns that some files lack, and on those whose names differ in case only."""
     counts = Counter(name for names in columns for name in names)
     lacking = [f"{shown(name)} {len(columns) - n:,}" for name, n in counts.items() if n < len(columns)]
     if lacking:

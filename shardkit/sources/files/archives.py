@@ -78,7 +78,6 @@ def expand_archive(file: RawFile, head: bytes, options: SourceOptions) -> Member
     refused, and nothing is extracted: a member is a place in the archive.
 
     Args:
-        file: What may be an archive.
         head: Its first bytes as stored, ARCHIVE_HEAD_BYTES of them.
         options: Their format may say that a tar is a WebDataset, or is none.
 

@@ -46,7 +46,6 @@ class TarHeader(NamedTuple):
     Attributes:
         name: As stored.
         num_bytes: Size of what follows it.
-        type_: The type flag.
     """
 
     name: bytes

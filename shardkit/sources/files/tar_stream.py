@@ -48,11 +48,7 @@ class TarMember(NamedTuple):
 
     Attributes:
         name: Its path in the archive, without `./` at the start.
-        num_bytes: Of its data.
-        first_byte: Where its first header starts.
-        data_start: Where its data starts.
         refusal: Why its data is not used, None if nothing speaks against it.
-        header: Its header blocks.
     """
 
     name: str

@@ -53,12 +53,7 @@ class ZipEntry(NamedTuple):
 
     Attributes:
         name: Its path, with `/`.
-        start: Where its local header starts.
         stop: Where its data end at the earliest.
-        num_stored_bytes: Of its data.
-        num_bytes: Of its content.
-        is_deflated: Whether its data are compressed.
-        crc32: Of its content.
     """
 
     name: str
@@ -78,9 +73,6 @@ class _Directory(NamedTuple):
 
 def read_directory(archive: BinaryIO, num_bytes: int, max_members: int) -> list[ZipEntry]:
     """Returns the members of an archive, folders left out, in the order of their places.
-
-    Args:
-        max_members: How many there may be.
 
     Raises:
         NoDirectoryError: If the end of the archive is missing.

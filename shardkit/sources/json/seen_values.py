@@ -18,8 +18,6 @@ class MixedColumn(Exception):  # noqa: N818 - not an error: the column becomes j
     """A column that no type but `json` holds.
 
     Args:
-        what: The column and its values.
-        why: Where they are.
         advice: An option that gives it one type, None if there is none.
     """
 

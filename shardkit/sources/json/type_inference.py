@@ -37,7 +37,6 @@ class SeenObjects(msgspec.Struct):
 
     Attributes:
         place: Where the first one was seen.
-        num_objects: How many there were.
         keys: How many of them held each key.
         has_odd_key: Whether one held a key that cannot be a part of a column's name.
     """

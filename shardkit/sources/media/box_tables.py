@@ -31,9 +31,6 @@ _NOTE = "the boxes are read as xmin, ymin, xmax, ymax, in pixels, one box after 
 def boxes_of(table: LabelTable, file: RawFile) -> LabelTable:
     """Returns the boxes in a table of a row a box: its columns of the class and of the corners, in pixels.
 
-    Args:
-        table: Its columns, by image.
-
     Raises:
         BadInputError: If a column is missing.
     """

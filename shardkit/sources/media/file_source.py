@@ -205,7 +205,6 @@ class _Reader:
     """Reads the files of one split.
 
     Args:
-        labels: Theirs, if any.
         options: Say how they are read, and what is refused.
     """
 

@@ -54,7 +54,6 @@ class Labelled(NamedTuple):
 
     Attributes:
         files: Names of the files that are a row each.
-        options: How the inputs are read.
         vocabulary: Names of the classes of boxes, where they are known.
     """
 
@@ -72,7 +71,6 @@ def read_labels(layout: Layout | None, found: tuple[RawFile, ...], labelled: Lab
 
     Args:
         layout: That they were found by; None if `--labels` names them.
-        found: The files that `--labels` names.
 
     Raises:
         UsageError: If the files are of no kind that is read.

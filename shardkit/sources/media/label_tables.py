@@ -77,9 +77,7 @@ class LabelTable(NamedTuple):
 
     Attributes:
         names: Names of the files, each once.
-        features: What the columns hold.
         columns: By name of the feature, and DECLARED_SIZE where that is known.
-        notes: What a user should know.
         key: What the column of the names is called; empty if it is none of a table.
         is_relative: Whether `boxes` are parts of the width and height of their image.
     """
@@ -118,7 +116,6 @@ def match_names(files: Sequence[str], labels: Sequence[str], where: str, kinds: 
 
     Args:
         files: Names of the files below the input.
-        labels: Names in the labels.
 
     Raises:
         UsageError: If no label belongs to a file, one belongs to several, or several to one.

@@ -56,9 +56,6 @@ class FileLabels(NamedTuple):
 
     Attributes:
         features: What they hold; nullable where a file has none.
-        matching: Which label each file has.
-        columns: The labels themselves.
-        notes: What a user should know.
         is_relative: Whether `boxes` are parts of the width and height of their image.
     """
 
@@ -81,7 +78,6 @@ class Beside(NamedTuple):
     Attributes:
         labels: What `--labels` would name: the folder or archive of all. None where no labels are wanted.
         files: Those that are data, with their splits where the layout names them.
-        notes: What a user should know.
     """
 
     labels: str | None

@@ -36,7 +36,6 @@ class VocObject(NamedTuple):
     """One object of an image.
 
     Attributes:
-        name: Of its class.
         box: xmin, ymin, xmax, ymax in pixels.
         is_difficult, is_truncated: As marked; False where nothing is said.
         image_size: Width and height of the image, not a number where nothing is said.

@@ -144,7 +144,6 @@ def larger(buffer: bytearray, num_held: int, most: int) -> bytearray:
 
     Args:
         buffer: Not used any more afterwards.
-        num_held: How many bytes count.
         most: The room for the longest record.
     """
     added = min(len(buffer), max(0, most - len(buffer)))

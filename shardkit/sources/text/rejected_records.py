@@ -22,7 +22,6 @@ class Problem(NamedTuple):
     """Why a record does not fit.
 
     Attributes:
-        what, why, next_step: As in the errors.
         num_lines: Line ends in the record before the place that is wrong.
         is_of_wider_type: Whether a column of another type would hold it.
     """
@@ -52,7 +51,6 @@ class BadRecord(NamedTuple):
         number: 0-based among those of the block that are rows.
         start, stop: Its bytes in the block, without the line end.
         num_lines: Line ends in the block before it.
-        problem: What is wrong with it.
     """
 
     number: int

@@ -165,7 +165,6 @@ def check_no_padded_columns(file: RawFile, fields: Sequence[Sequence[str | None]
     """Checks that no field of a table holds several numbers between blanks, as where a tab stands before the last one.
 
     Args:
-        file: The table.
         fields: Of the first rows, by column.
 
     Raises:

@@ -22,7 +22,6 @@ class SmallText(NamedTuple):
     """The records of a small file.
 
     Attributes:
-        file_index: Position of the file.
         data: Its records, the last one ended.
         num_rows: Lines that are not blank.
     """
@@ -41,7 +40,6 @@ def read_small_texts(
     """Returns the records of small files; None if they are too large together, or one must be read alone.
 
     Args:
-        indices: Positions of the files.
         start_of: Returns where the records of a file start, given its position and content; None if it must be read
             alone.
         blank_bytes: Bytes that a blank line may hold; None for white space.

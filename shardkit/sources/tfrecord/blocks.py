@@ -115,7 +115,6 @@ def open_records(file: RawFile, form: Form, start: int = 0, *, is_read_through: 
     """Opens the frames of a file for reading, decompressed.
 
     Args:
-        form: What `form_of` says.
         start: Byte to start at; only of a plain file.
         is_read_through: Whether all of it will be read, so that a thread may decompress what follows.
     """
@@ -220,7 +219,6 @@ class Frames(ByteStream):
 
     Args:
         stream: Stands at `start`.
-        form: How it is stored.
         start: Byte of the file at which the stream begins.
         stop: Where the records end; 0 where the stream does.
     """

@@ -33,7 +33,6 @@ class Seen(msgspec.Struct):
 
     Attributes:
         kind: BYTES, FLOAT or INT64.
-        num_present: Records that have it.
         least, most: Values in a record, or in a step of a feature list.
         is_text: Whether all bytes values are UTF-8 without control characters.
         media_types: What image formats the bytes values are; None for others.
@@ -93,8 +92,6 @@ class FileShape(msgspec.Struct):
     """What the records of one file that were looked at hold.
 
     Attributes:
-        name: Of the file.
-        num_records: Records looked at.
         is_sequence: Whether any is a SequenceExample with feature lists.
         features: By name; of a SequenceExample those of the context.
         lists: Feature lists by name, those that had a step.

@@ -42,7 +42,6 @@ class DecodedBlock(NamedTuple):
     """The rows of a block.
 
     Attributes:
-        batch: Those that fit.
         rows: Position of each in the block.
         num_rounded: By column, values that a narrower float could not hold.
         bad_values: Position and reason of those that do not fit, ascending.
@@ -58,7 +57,6 @@ def whole_records(block: RecordBlock, rows: Int64s, max_bytes: int, bad_values: 
     """Returns those of some records that are neither damaged nor too long.
 
     Args:
-        rows: Positions in the block.
         max_bytes: Longer records are too long.
         bad_values: Takes position and reason of the others.
     """
@@ -76,7 +74,6 @@ class _Plan(NamedTuple):
     """How one feature comes out of the records.
 
     Attributes:
-        feature: What is wanted.
         spec: What the kernel decodes; of a feature list, what its values are.
         step_values: Values in every step of a feature list; None if it is none.
     """

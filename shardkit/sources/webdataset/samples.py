@@ -34,7 +34,6 @@ class Sample(msgspec.Struct):
         data: Content by extension.
         problem: Why it cannot be used, None if nothing is known to be wrong.
         raw: The members as they stand in the archive, the first MAX_RAW_BYTES of them.
-        num_bytes: Of all data.
         num_raw_bytes: Of `raw`, without padding.
     """
 

@@ -50,7 +50,6 @@ class WebDatasetSource:
 
     Attributes:
         format: `webdataset`.
-        batch_bytes: Wanted size of a batch.
     """
 
     format: str = "webdataset"

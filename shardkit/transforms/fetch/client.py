@@ -22,7 +22,6 @@ class Client:
     """Fetches URLs, for any number of threads.
 
     Args:
-        limits: Of each.
         heeds_robots: Whether to leave out what a host or an answer disallows.
     """
 

@@ -26,14 +26,12 @@ class Limits:
     """Bounds of requests.
 
     Attributes:
-        max_bytes: Of what is fetched.
         allows_private: Whether hosts may be asked that are not on the public Internet.
         connect_s: Until there is a connection to one address of a host.
         whole_s: Of one request, with its redirects.
         num_tries: Requests for one URL, the first one among them.
         first_pause_s: Before the second try; doubles with each further one.
         longest_pause_s: Of what a server may ask for.
-        num_redirects: That are followed.
         num_of_host: Requests to one host at the same time.
     """
 

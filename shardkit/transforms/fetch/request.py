@@ -34,7 +34,6 @@ class Answer(NamedTuple):
     """What a server gave.
 
     Attributes:
-        headers: As they came.
         content: The body; empty for a redirect.
         location: Where a redirect leads, as the server says it; None if it is none.
     """
@@ -81,7 +80,6 @@ def request(url: SplitResult, limits: Limits, deadline: float) -> Answer:
 
     Args:
         url: As `parse_url` gives it.
-        limits: Of size and time.
         deadline: On the monotonic clock.
 
     Raises:

@@ -46,9 +46,7 @@ def image_bundle(
     """Returns the model bundle for the only feature of images.
 
     Args:
-        settings: Of the model.
         features: Candidates.
-        statistics: Of the train split.
         make_network: Called with image size, label, number of replicas and number of channels.
 
     Raises:

@@ -27,7 +27,6 @@ def pooled_outputs(
     Args:
         averaged, greatest: What the mean and the greatest value over all positions are taken of.
         mask: `[n, length, 1]`.
-        label: What is predicted.
     """
     pooled = layers.Concatenate()([_mean(averaged, mask), _greatest(greatest, mask)])
     return outputs_layer(layers.Dropout(_DROPOUT)(pooled), label)
