@@ -126,11 +126,7 @@ class Pair(Named):
         self._flag, self._form, self._is_cut_at_last, self._more = flag, form, is_cut_at_last, more
 
     def parse(self, text: Any) -> Any:
-        """Returns both texts.
-
-        Raises:
-            UsageError: If there are not two.
-        """
+        """Returns both texts. Raises UsageError if there are not two."""
         left, sign, right = text.rpartition("=") if self._is_cut_at_last else text.partition("=")
         if not (sign and left and right):
             raise UsageError(
@@ -149,7 +145,6 @@ class Option(NamedTuple):
     Attributes:
         flag: As it is typed; of a flag that can be switched off both spellings, with a slash between them.
         help: One sentence or two.
-        heading: Under which the help shows it.
         role: What the value decides. It has no default: each option needs a decision.
         excludes: Which of the two the number may not be.
         shown_default: What the help calls the default where that is None.
@@ -175,7 +170,6 @@ class OptionField(NamedTuple):
 
     Attributes:
         part: The field that holds the struct, where that lies in another one; else empty.
-        default: What it is if it is not given.
     """
 
     name: str
@@ -210,11 +204,7 @@ class OptionField(NamedTuple):
         return not self.option.form.is_one and str(self.kind).startswith("tuple[")
 
     def parse(self, typed: Any) -> Any:
-        """Returns the value that was typed.
-
-        Raises:
-            UsageError: If the text is not of its form.
-        """
+        """Returns the value that was typed. Raises UsageError if the text is not of its form."""
         return tuple(map(self.option.form.parse, typed)) if self.is_repeated else self.option.form.parse(typed)
 
     def write(self, recipe: Mapping[str, Any]) -> Any:

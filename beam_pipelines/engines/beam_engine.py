@@ -81,11 +81,7 @@ class BeamEngine(Engine):
     def service(
         self, chosen: Sequence[Chosen], plan: Plan, say: Callable[[str], None]
     ) -> AbstractContextManager[Sequence[str]]:
-        """Runs what the job is handed to while the block lasts, where that is not Beam's to do; yields flags of it.
-
-        Args:
-            say: Shows a line to the user.
-        """
+        """Runs what the job is handed to while the block lasts, where that is not Beam's to do; yields flags of it."""
         return nullcontext(())
 
     def _flags(self, chosen: Sequence[Chosen]) -> list[str]:

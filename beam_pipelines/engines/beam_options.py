@@ -15,11 +15,7 @@ from shardkit.errors import UsageError
 
 
 def parsed_options(flags: Sequence[str]) -> PipelineOptions:
-    """Returns the options that flags stand for.
-
-    Raises:
-        UsageError: If Beam refuses one of them.
-    """
+    """Returns the options that flags stand for. Raises UsageError if Beam refuses one of them."""
     said = io.StringIO()
     try:
         # For options that it cannot parse, Python's parser prints to standard error and ends the process.

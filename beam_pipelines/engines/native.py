@@ -31,9 +31,7 @@ class Work(NamedTuple):
     """What an engine is to run.
 
     Attributes:
-        plan_path: Of the plan, where workers find it.
         plan: As the command has it.
-        num_workers: Pieces of work at the same time.
     """
 
     plan_path: str
@@ -103,7 +101,6 @@ class NativeEngine(Engine):
         return ()
 
     def settings_and_flags(self, plan: Plan, num_workers: int) -> tuple[tuple[Chosen, ...], list[str]]:
-        """Returns every setting with its value."""
         return self.chosen(Facts(num_workers, len(plan.input_splits), os.environ)), []
 
     def start(self, plan: Plan, num_workers: int, say: Callable[[str], None]) -> Start:

@@ -83,7 +83,6 @@ class OneProcess(BeamEngine):
     )  # fmt: skip
 
     def why_no_workers(self) -> str | None:
-        """Returns that others say it."""
         return "it does one piece of work after the other"
 
 
@@ -146,5 +145,4 @@ class Portable(BeamEngine):
     )  # fmt: skip
 
     def why_no_workers(self) -> str | None:
-        """Returns that others say it."""
         return "the job service, or the pool of workers, says what is done at the same time"

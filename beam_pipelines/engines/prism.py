@@ -79,7 +79,6 @@ class Prism(BeamEngine):
     )  # fmt: skip
 
     def why_no_workers(self) -> str | None:
-        """Returns that others say it."""
         return "Prism does up to 8 pieces of work at the same time, and no option of it says less"
 
     def check(self) -> tuple[str, ...]:
@@ -101,7 +100,6 @@ class Prism(BeamEngine):
         return install(program)
 
     def starts_workers_here(self, parsed: Mapping[str, Any]) -> bool:
-        """Returns whether it is started here."""
         return not _is_elsewhere(self.options)
 
     @contextmanager

@@ -131,7 +131,6 @@ def serve(program: str, folder: Path, say: Callable[[str], None]) -> Iterator[st
     Args:
         program: Of Prism, or a zip file of it.
         folder: For its log, and for the program from a zip file.
-        say: Shows a line to the user.
 
     Raises:
         StorageError: If it does not start, or ended during the block.

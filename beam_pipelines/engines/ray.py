@@ -74,7 +74,6 @@ class Ray(NativeEngine):
 
     @contextlib.contextmanager
     def session(self, work: Work) -> Iterator[Session]:
-        """Begins a session with Ray."""
         import ray
 
         address = value_of(work.chosen, "address")

@@ -42,7 +42,6 @@ def run_on_engine(job: Job, plan_path: str) -> None:
     """Runs a stored plan on an engine and returns when the dataset is committed.
 
     Args:
-        job: Which engine, and what it gets.
         plan_path: Of the plan, in a folder that all workers share.
 
     Raises:

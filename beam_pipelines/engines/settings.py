@@ -93,7 +93,6 @@ class EngineSpec(NamedTuple):
     Attributes:
         text: Paragraphs for its page of help.
         needs: Returns what is missing here before it can be used, None if nothing.
-        extra: Of shardkit, which installs what the engine imports.
         runner: Name of Beam's runner; empty where the engine is not Beam's.
         passed_on: Start of the keys of options that the engine gets as they are; empty where there are none.
     """
@@ -121,11 +120,7 @@ class Chosen(NamedTuple):
 
 
 def parse_option(text: str) -> tuple[str, str]:
-    """Returns key and value of `KEY=VALUE`.
-
-    Raises:
-        UsageError: If there is no `=`, or nothing before it.
-    """
+    """Returns key and value of `KEY=VALUE`. Raises UsageError if there is no `=`, or nothing before it."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise UsageError(f"--engine-option {text!r} has no value", next_step="Write it like --engine-option KEY=VALUE")
@@ -181,11 +176,7 @@ def value_of(chosen: Sequence[Chosen], key: str) -> str | None:
 
 
 def number_of(chosen: Sequence[Chosen], key: str) -> float:
-    """Returns the value of a setting that is a positive number.
-
-    Raises:
-        UsageError: If it is none.
-    """
+    """Returns the value of a setting that is a positive number. Raises UsageError if it is none."""
     text = value_of(chosen, key) or ""
     try:
         number = float(text)

@@ -80,7 +80,6 @@ class Spark(NativeEngine):
 
     @contextmanager
     def session(self, work: Work) -> Iterator[Session]:
-        """Begins a session with Spark."""
         os.environ["PYSPARK_PYTHON"] = str(value_of(work.chosen, "python"))
         context = new_context(_settings(work), work.plan.work_path("tmp"), CONVERSION)
         call = partial(partial, _call_step, work.plan_path)

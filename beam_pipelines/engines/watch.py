@@ -37,7 +37,6 @@ def follow(work: Callable[[], None], cancel: Callable[[], None], plan: Plan, sta
 
     Args:
         work: Ends when the dataset is committed.
-        cancel: Ends the job of the engine.
         plan: As the command has it.
         stall_s: Give up when no worker has done anything for so long.
 

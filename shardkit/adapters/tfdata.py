@@ -58,7 +58,6 @@ class ShardFiles(NamedTuple):
     Attributes:
         num_examples: Of each shard.
         compression: `GZIP`, or empty.
-        mean_num_bytes: Mean size of a framed record.
         check_step: What to run after damage.
     """
 

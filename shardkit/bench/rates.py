@@ -63,11 +63,7 @@ def measure(open_batches: Open, seconds: float) -> Window:
 def take_turns(
     readers: Mapping[str, Open], *, num_rounds: int, seconds: float, tell: Callable[[str], None]
 ) -> dict[str, list[Window]]:
-    """Returns the measurements of each reader by its name; the first one changes from round to round.
-
-    Args:
-        tell: Called with a sentence about the progress.
-    """
+    """Returns the measurements of each reader by its name; the first one changes from round to round."""
     found: dict[str, list[Window]] = {name: [] for name in readers}
     names = list(readers)
     for number in range(num_rounds):
@@ -83,7 +79,6 @@ def summarize(windows: Sequence[Window], *, batch_size: int, record_bytes: float
 
     Args:
         windows: At least one.
-        stored_bytes: Bytes of an example in its file.
     """
     per_s = statistics.median(w.num_batches * batch_size / w.wall_s for w in windows)
     per_cpu_s = statistics.median(w.num_batches * batch_size / max(w.cpu_s, 1e-6) for w in windows)

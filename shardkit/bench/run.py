@@ -71,8 +71,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         split, num_examples, num_shards: Of the split that was read.
         features: Names of those that were decoded.
         asked_batch_size: What was asked for, None if nothing was.
-        num_rounds: Measurements of each way to read.
-        mean_stored_bytes: Of a record in its file.
         tfdata: Stock tf.data on the same work; None if it was left out.
         no_tfdata: Why it was left out, None if it was not asked for or measured.
         peak_memory_bytes: The most that this reader took, beyond what the process took before.
@@ -110,7 +108,6 @@ def run(
 
     Args:
         load_tfdata: Called after the memory of this reader has been measured.
-        tell: Called with a sentence about the progress.
 
     Raises:
         UsageError: If there is no such dataset, version, split or feature.
@@ -195,11 +192,7 @@ def choose_batch_size(wanted: int | None, num_examples: int, mean_num_bytes: flo
 
 
 def plan_work(dataset: Dataset, split: SplitInfo, options: BenchOptions) -> Work:
-    """Returns the work of every way to read.
-
-    Raises:
-        UsageError: If there is no such feature.
-    """
+    """Returns the work of every way to read. Raises UsageError if there is no such feature."""
     names, manifest = options.features, dataset.manifest
     mean_num_bytes = split.num_uncompressed_bytes / split.num_examples
     return Work(

@@ -69,7 +69,6 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: Absolute, or a URL.
-        is_live: Whether a process holds its lock.
     """
 
     path: str

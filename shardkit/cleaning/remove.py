@@ -78,7 +78,6 @@ def remove(
     Args:
         root: Of the dataset, normalized.
         mark: That was put before the inventory was taken; None if the dataset does not exist.
-        delete: Deletes a file of the dataset.
 
     Raises:
         UnsafeError: If a version was made meanwhile that cannot be read; the files removed by then were not needed.

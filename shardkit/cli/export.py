@@ -52,11 +52,7 @@ def command(run: str, target: str, at: str, model: str | None, dataset: str | No
 
 
 def export_place(target: str) -> Path:
-    """Returns the folder that a model is written to.
-
-    Raises:
-        UsageError: If it is not local.
-    """
+    """Returns the folder that a model is written to. Raises UsageError if it is not local."""
     from shardkit.errors import UsageError
     from shardkit.storage import files as storage
 

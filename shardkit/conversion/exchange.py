@@ -84,11 +84,7 @@ def fetch(plan: Plan, names: Sequence[str]) -> None:
 
 
 def fetch_folder(plan: Plan, folder: str, suffix: str = "") -> None:
-    """Brings all files of a folder whose names end so.
-
-    Raises:
-        StorageError: If the store kept failing.
-    """
+    """Brings all files of a folder whose names end so. Raises StorageError if the store kept failing."""
     if plan.exchange is not None:
         names = storage.list_names(exchange_url(plan, folder))
         fetch(plan, [f"{folder}/{name}" for name in names if name.endswith(suffix)])
@@ -99,7 +95,6 @@ def upload(plan: Plan, names: Sequence[str], *, is_kept: bool = True) -> None:
 
     Args:
         names: Relative to the work folder.
-        is_kept: Whether this process still needs them afterwards.
 
     Raises:
         StorageError: If the store kept failing.
@@ -116,11 +111,7 @@ def upload(plan: Plan, names: Sequence[str], *, is_kept: bool = True) -> None:
 
 
 def remove_uploaded(plan: Plan, *names: str) -> None:
-    """Removes files and folders from the store.
-
-    Raises:
-        StorageError: If the store kept failing.
-    """
+    """Removes files and folders from the store. Raises StorageError if the store kept failing."""
     if plan.exchange is None:
         return
     found = [f.path for name in names for f in storage.list_files(exchange_url(plan, name))]
@@ -128,11 +119,7 @@ def remove_uploaded(plan: Plan, *names: str) -> None:
 
 
 def remove_exchange(plan: Plan) -> None:
-    """Removes all that was uploaded.
-
-    Raises:
-        StorageError: If the store kept failing.
-    """
+    """Removes all that was uploaded. Raises StorageError if the store kept failing."""
     if plan.exchange is not None:
         in_threads(storage.delete_file, [file.path for file in storage.list_files(plan.exchange)])
         storage.remove_folder(plan.exchange)

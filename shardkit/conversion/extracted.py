@@ -9,7 +9,6 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one input split. Stored beside its runs: a later run that finds it need not read the input again.
 
     Attributes:
-        versions: Versions of the files that were read.
         rows_by_file: Rows in, by position of the file.
         filtered_by_file, duplicates_by_file, rejected_by_file: Those of them that became no example, likewise.
         num_sequences, num_padding: Sequences that rows were packed into, and tokens that fill them up.

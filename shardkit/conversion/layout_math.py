@@ -49,7 +49,6 @@ class GroupLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         first_key_range, stop_key_range: Half-open range.
-        first_byte: Where its first record stands in the split.
         num_bytes: Framed bytes.
     """
 
@@ -161,7 +160,6 @@ def count_shards(
     Args:
         num_bytes: Framed bytes of the split.
         compressed_fraction: Expected size on disk of one framed byte.
-        shard_bytes: Wanted size of a shard on disk.
         max_record_bytes: The largest framed record; a shard holds at least that much, so that none is empty.
     """
     nearest = max(1, round(num_bytes * compressed_fraction / shard_bytes))
@@ -195,11 +193,7 @@ def exact_cuts(starts: Int64s, num_bytes: int, num_shards: int) -> tuple[int, ..
 
 
 def check_num_shards(split: str, num_shards: int, num_examples: int) -> None:
-    """Checks that every shard can have a record.
-
-    Raises:
-        UsageError: If there are more shards than examples.
-    """
+    """Checks that every shard can have a record. Raises UsageError if there are more shards than examples."""
     if num_shards > num_examples:
         raise UsageError(
             f"split {split!r} cannot fill {num_shards} shards",
@@ -226,11 +220,7 @@ def describe_shard_size(
 
 
 def shard_of_starts(starts: Int64s, cuts: Sequence[int]) -> Int64s:
-    """Returns the index of the shard that each record belongs to.
-
-    Args:
-        starts: Where records start in their split.
-    """
+    """Returns the index of the shard that each record belongs to."""
     return np.searchsorted(np.array(cuts[:-1], dtype=np.int64), starts, side="right").astype(np.int64) - 1
 
 

@@ -32,11 +32,7 @@ class Split(Named):
     hint = "str | Sequence[str] | Mapping[str, float | str]"
 
     def parse(self, text: Any) -> Any:
-        """Returns the split.
-
-        Raises:
-            UsageError: If its share is no fraction between 0 and 1.
-        """
+        """Returns the split. Raises UsageError if its share is no fraction between 0 and 1."""
         name, sign, value = text.partition("=")
         if not sign and not re.search(r"[/%.]", name):
             return SplitShare(name=name)

@@ -112,10 +112,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         fingerprint: Hash of inputs, features, recipe and format version.
         created: The manifest's block of the same name.
         features: Of the examples. Those of rows are `row_features`.
-        files: Inputs that are read, by name.
         transforms: What makes these features of those that the source gives.
         damaged_files: Inputs that are rejected as a whole.
-        input_splits: Parts of the inputs, in order.
         overwrite: Whether a next version may be made of a dataset that is already there.
         inferred: Columns of the source whose types are those of the first rows. If there are any, a row that another
             type would hold ends the conversion, and the types of all rows are inferred.

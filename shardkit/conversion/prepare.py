@@ -135,7 +135,6 @@ def draft(
         options: What the user asks for; with a base as its recipe holds them.
         destination: Of the dataset, normalized.
         work_root: The folder of all work folders.
-        base: What the rows are appended to.
 
     Raises:
         UsageError, BadInputError: If the request or an input is wrong.

@@ -70,12 +70,7 @@ class Progress:
             _SLOT.pack_into(self._slot, 0, *(a + b for a, b in zip(before, added, strict=True)))
 
     def reading(self, num_bytes: int, *, is_compressed: bool, is_first_pass: bool = False) -> InputTicker:
-        """Returns the counter of one input split that is being read.
-
-        Args:
-            num_bytes: Of the input split, as stored.
-            is_first_pass: Whether this is the first pass.
-        """
+        """Returns the counter of one input split that is being read."""
         return InputTicker(self, num_bytes, self._row_bytes, is_compressed=is_compressed, is_first_pass=is_first_pass)
 
 
@@ -107,7 +102,6 @@ class InputTicker:
         Args:
             num_rows: All rows of the input that it stands for.
             num_batch_bytes: What it takes in memory.
-            num_rejected: Those of the rows that do not fit.
         """
         self._num_rows += num_rows
         known = self._row_bytes.get(self._is_compressed)

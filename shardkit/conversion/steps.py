@@ -123,7 +123,6 @@ def convert_by(opened: Opened, each: Each, shuffled: Shuffled | None = None) -> 
     """Makes the dataset of a plan by an engine's ways of calling steps.
 
     Args:
-        each: Calls a step with many items.
         shuffled: Groups what a step yields for another one; needed where workers share no disk.
 
     Raises:

@@ -60,7 +60,6 @@ def map_blocks(
     Args:
         refs: Any blocks in any order; taken one by one, so they may be without end.
         function: Must not depend on the order in which it is called.
-        num_threads: How many blocks are worked on at once.
         max_ahead: How many results and blocks in work are held at most, the one that the consumer has included.
 
     Raises:

@@ -43,9 +43,7 @@ def commit_version(
 
     Args:
         root: Of the dataset, normalized.
-        table: The shard table that it names.
         needed: Sizes of files of this writer's that the version names, by path relative to the dataset.
-        before_manifest: Called when the table is there.
 
     Raises:
         ConflictError: If the version is there already, or a file that it names was removed.

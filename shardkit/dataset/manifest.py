@@ -178,19 +178,11 @@ class Manifest(Document, frozen=True, kw_only=True):
         _refuse_repeated("feature", [f.name for f in self.features])
 
     def split(self, name: str) -> SplitInfo:
-        """Returns the split of that name.
-
-        Raises:
-            UsageError: If there is none; names those there are.
-        """
+        """Returns the split of that name. Raises UsageError if there is none; names those there are."""
         return _find("split", name, self.splits)
 
     def feature(self, name: str) -> Feature:
-        """Returns the feature of that name.
-
-        Raises:
-            UsageError: If there is none; names those there are.
-        """
+        """Returns the feature of that name. Raises UsageError if there is none; names those there are."""
         return _find("feature", name, self.features)
 
 
@@ -240,7 +232,6 @@ def describe_table(version: int, commit_id: str, table: bytes, num_rows: int) ->
 
     Args:
         commit_id: Of the attempt at the commit; no other has a table of the same name.
-        table: The shard table as it is stored.
     """
     return ShardTableInfo(
         path=shard_table_path(version, commit_id), num_rows=num_rows, sha256=hashlib.sha256(table).hexdigest()

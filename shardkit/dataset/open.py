@@ -78,11 +78,7 @@ class Dataset:
         return f"Run: shardkit verify {location}"
 
     def split_shards(self, split: str) -> ShardTable:
-        """Returns the shards of one split, in order.
-
-        Raises:
-            UsageError: If there is no such split.
-        """
+        """Returns the shards of one split, in order. Raises UsageError if there is no such split."""
         own = self.manifest.split(split)
         start = sum(s.num_shards for s in itertools.takewhile(lambda s: s.name != own.name, self.manifest.splits))
         return self.shards.part(start, start + own.num_shards)

@@ -85,7 +85,6 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         version: Of shardkit; None if it runs from a folder without being installed.
-        conflicts: Packages that do not fit each other.
     """
 
     version: str | None

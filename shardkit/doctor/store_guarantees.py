@@ -104,7 +104,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         promise: Key of `PROMISES`.
-        num_broken: How often it was not kept.
     """
 
     promise: str

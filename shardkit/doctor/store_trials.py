@@ -78,7 +78,6 @@ def examine_store(
     Args:
         root: URL or path.
         num_rounds: How often each of the cheap promises is tried; None for `NUM_ROUNDS`, or fewer of a slow store.
-        progress: Called with the name of the next trial.
 
     Raises:
         UsageError: If there is no such bucket, or nothing may be written there.

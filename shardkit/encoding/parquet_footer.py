@@ -112,11 +112,7 @@ class RowGroup(NamedTuple):
 
 
 def parse_row_groups(footer: bytes) -> tuple[RowGroup, ...]:
-    """Returns the row groups of a footer.
-
-    Raises:
-        ValueError: If the footer is damaged.
-    """
+    """Returns the row groups of a footer. Raises ValueError if the footer is damaged."""
     try:
         found, _ = _read_struct(footer, 0, _FOOTER_FIELDS)
     except IndexError as error:

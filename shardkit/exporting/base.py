@@ -64,11 +64,7 @@ class ExportFormat(ABC):
 
     @abstractmethod
     def write(self, path: Path, rows: Rows) -> None:
-        """Writes one file, which is empty or not there yet.
-
-        Raises:
-            UsageError: If a value does not fit after all.
-        """
+        """Writes one file, which is empty or not there yet. Raises UsageError if a value does not fit after all."""
 
     def index_name(self, split: str) -> str | None:
         """Returns the path of the file that lists those of a split, None where tools need none."""

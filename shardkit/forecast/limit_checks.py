@@ -26,7 +26,6 @@ class _Check(NamedTuple):
     """A figure of a forecast and its limit.
 
     Attributes:
-        show: How the figure and the limit are written.
         ways: Settings to try, best first; several datasets come last in any case.
     """
 

@@ -19,7 +19,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Attributes:
         num_bytes: Of all inputs, as stored.
-        num_framed_bytes: Of all rows as framed records.
         ratio: Framed bytes for a byte on disk, where shards are compressed.
         max_row_bytes: The largest row of the inputs; 0 where rows were read, which none can be that is too large.
         is_cut: Whether large files are cut into several input splits; compressed ones are not.
@@ -46,7 +45,6 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         num_workers: Pieces of work at the same time.
         worker_memory_bytes: Of each worker; locally of the whole machine.
         disk_bytes: Free for the spool and the shards, where that is known: of a worker, locally of the machine.
-        shard_bytes: Wanted size of a shard on disk.
         num_shards: Of each split, in place of that; None lets the size decide.
         work_place: Where intermediate files go: where the engine has them, in a folder that was named, or in a store,
             for workers that share no disk; then records go through the engine's shuffle.

@@ -51,11 +51,7 @@ class Ragged(NamedTuple):
         return np.diff(self.row_splits)
 
     def to_dense(self, length: int, fill: Any = 0) -> npt.NDArray[Any]:
-        """Returns the lists as an array `[n, length]`, filled up with `fill`.
-
-        Raises:
-            UsageError: If a list is longer.
-        """
+        """Returns the lists as an array `[n, length]`, filled up with `fill`. Raises UsageError if a list is longer."""
         lengths = self.row_lengths()
         if len(lengths) and lengths.max() > length:
             raise UsageError(
@@ -117,7 +113,6 @@ class BatchMaker:
         takes_objects: For each feature, whether a list of bytes objects will do.
 
     Args:
-        features: Of the columns, in their order.
         decodes_text: Whether text becomes `str` and decimals `Decimal`, instead of the bytes that are stored.
     """
 

@@ -38,7 +38,6 @@ class Made(NamedTuple):
     """A batch on its way through the hooks.
 
     Attributes:
-        step: Of the batch, in its epoch.
         keys: uint64 `[n]`: of each row, whatever the number of workers and steps is; zeros where no hook asks for them.
         num_hooks: That it has gone through.
     """

@@ -141,11 +141,7 @@ def checked(request: LengthBuckets) -> LengthBuckets:
 
 
 def one_size(global_batch_size: int | None, buckets: LengthBuckets | None) -> int:
-    """Returns the size of a batch, 0 if the tokens of buckets decide.
-
-    Raises:
-        UsageError: If both say it, or none.
-    """
+    """Returns the size of a batch, 0 if the tokens of buckets decide. Raises UsageError if both say it, or none."""
     has_tokens = buckets is not None and buckets.tokens_per_batch is not None
     if (global_batch_size is not None) == has_tokens:
         raise UsageError(

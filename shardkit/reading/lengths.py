@@ -60,11 +60,7 @@ class GivenLengths(NamedTuple):
 
 
 def given_lengths(lengths: npt.NDArray[np.integer[Any]], num_examples: int) -> GivenLengths:
-    """Returns lengths with their digest.
-
-    Raises:
-        UsageError: If they are not one whole number from 0 for each example.
-    """
+    """Returns lengths with their digest. Raises UsageError if they are not one whole number from 0 for each example."""
     given = np.asarray(lengths)
     is_right = given.shape == (num_examples,) and given.dtype.kind in "iu"
     if not is_right or (num_examples and not 0 <= given.min() <= given.max() <= np.iinfo(np.int32).max):

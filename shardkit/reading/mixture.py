@@ -38,7 +38,6 @@ class MixturePlace(NamedTuple):
     Attributes:
         source: Its position among the sources.
         epoch: Of that source, from 0.
-        place: Of the block in the epoch's order.
     """
 
     source: int

@@ -115,11 +115,7 @@ def choose_num_lanes(num_workers: int, num_turns: int = 1) -> int:
 
 
 def check_options(options: OrderOptions, worker: Worker) -> None:
-    """Checks that numbers fit together.
-
-    Raises:
-        UsageError: If they do not; names what would.
-    """
+    """Checks that numbers fit together. Raises UsageError if they do not; names what would."""
     buckets = options.buckets
     lanes, num_workers = options.num_lanes, worker.num_workers
     # The workers share a batch evenly, or groups of which each gives as many rows to every batch.
@@ -180,11 +176,7 @@ def _check_range(numbers: dict[str, int], largest: dict[str, int]) -> None:
 
 
 def _whole(what: str, name: str, number: Any) -> int:
-    """Returns an integer of any kind as one of Python.
-
-    Raises:
-        UsageError: If it is none.
-    """
+    """Returns an integer of any kind as one of Python. Raises UsageError if it is none."""
     try:
         return operator.index(number)
     except TypeError:
@@ -194,11 +186,7 @@ def _whole(what: str, name: str, number: Any) -> int:
 
 
 def check_counts(**counts: object) -> None:
-    """Checks that numbers are whole and from 0 on.
-
-    Raises:
-        UsageError: If one is not; names all.
-    """
+    """Checks that numbers are whole and from 0 on. Raises UsageError if one is not; names all."""
     given = {name: operator.index(n) if hasattr(n, "__index__") else -1 for name, n in counts.items()}
     if min(given.values()) < 0:
         raise UsageError(

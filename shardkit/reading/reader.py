@@ -28,12 +28,9 @@ class Readable(msgspec.Struct, frozen=True, kw_only=True):
     """What a reader reads.
 
     Attributes:
-        plan_epoch: Returns this worker's plan of an epoch.
         features: Which to decode, at least one.
         dataset: Hash of the shards.
-        order: What the order is made from.
         buckets: Of the order.
-        is_remote: Whether the blocks lie in a store.
     """
 
     plan_epoch: Callable[[int], EpochPlan]
@@ -53,7 +50,6 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         dataset: Hash of the shards.
         order: What the order was made from; many boundaries of buckets as their digest.
         epoch: Of the next batch.
-        step: Of the next batch, in its epoch.
     """
 
     reader: Literal[2] = 2
@@ -70,7 +66,6 @@ class BatchReader:
     Every iterator goes on where the last one stood. One at a time: a new one ends the one before it.
 
     Attributes:
-        order_options: What the order is made from.
         buckets: The examples by bucket, how many are left out, and the padding; None without `LengthBuckets`.
     """
 

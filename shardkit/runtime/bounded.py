@@ -26,7 +26,6 @@ class BoundedStep(NamedTuple):
 
     Attributes:
         deadline: When it should be done, on the monotonic clock of the system; None when it is done.
-        what: What is done, for a message.
     """
 
     number: int

@@ -18,7 +18,6 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """A process.
 
     Attributes:
-        host: Name of its machine, for messages.
         machine: Differs between machines, between containers, and between starts of one machine.
     """
 

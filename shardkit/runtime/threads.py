@@ -52,11 +52,7 @@ class _Work(NamedTuple):
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """Starts a thread.
-
-    Raises:
-        MemoryError: If the system gives no stack for it.
-    """
+    """Starts a thread. Raises MemoryError if the system gives no stack for it."""
     if _is_short():
         give_back_memory()
     if _is_short():
@@ -91,11 +87,7 @@ class WorkerThreads(Executor):
         self._is_shut = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Begins a task when a thread is free.
-
-        Raises:
-            MemoryError: If the system gives no stack for the first thread.
-        """
+        """Begins a task when a thread is free. Raises MemoryError if the system gives no stack for the first thread."""
         if self._is_shut:
             raise RuntimeError("the threads have ended")
         if len(self._threads) < self._num_threads:

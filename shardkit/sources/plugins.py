@@ -24,20 +24,12 @@ class PluginSource:
     place: str
 
     def recognizes(self, head: bytes, name: str) -> bool:
-        """Returns whether a file is of this format.
-
-        Raises:
-            UsageError: If the source fails.
-        """
+        """Returns whether a file is of this format. Raises UsageError if the source fails."""
         with self._blamed():
             return self.source.recognizes(head, name) is True
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
-        """Returns the features.
-
-        Raises:
-            UsageError: If the source fails or gives none.
-        """
+        """Returns the features. Raises UsageError if the source fails or gives none."""
         with self._blamed():
             features = tuple(self.source.infer(files, options))
         if not features or not all(isinstance(f, Feature) for f in features):
@@ -45,20 +37,12 @@ class PluginSource:
         return features
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-        """Returns what a user should know.
-
-        Raises:
-            UsageError: If the source fails.
-        """
+        """Returns what a user should know. Raises UsageError if the source fails."""
         with self._blamed():
             return tuple(self.source.notes(files, options))
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
-        """Cuts the files into splits.
-
-        Raises:
-            UsageError: If the source fails.
-        """
+        """Cuts the files into splits. Raises UsageError if the source fails."""
         with self._blamed():
             splits = list(self.source.split(files, options))
             is_right = all(0 <= s.file_start < s.file_stop <= len(files) for s in splits)

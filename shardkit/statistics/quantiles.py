@@ -76,11 +76,7 @@ class QuantileSketch:
         self._counted.add_keys(keys, counts, EXACT)
 
     def merge(self, part: QuantilesPart) -> None:
-        """Adds the values of another sketch of the same kind.
-
-        Raises:
-            DamageError: If the part contradicts itself.
-        """
+        """Adds the values of another sketch of the same kind. Raises DamageError if the part contradicts itself."""
         keys = np.cumsum(_unpack(part.keys, part.num_keys), dtype=np.uint64)
         counts = _unpack(part.counts, part.num_keys).view(np.int64)
         dropped = part.num_dropped_bits

@@ -127,11 +127,7 @@ def expand_input(pattern: str) -> InputFiles:
 
 
 def stat_file(path: str) -> FileInfo:
-    """Returns size and version of a file.
-
-    Raises:
-        UsageError: If it is missing or may not be read.
-    """
+    """Returns size and version of a file. Raises UsageError if it is missing or may not be read."""
     if not is_local(path):
         return _info_of_object(stat_object(path))
     return _info_of(find_local_file(str(local_path(path))))
@@ -180,11 +176,7 @@ def read_decoded(path: str, decode: Callable[[bytes], _Decoded]) -> _Decoded:
 
 
 def read_range(path: str, start: int, num_bytes: int) -> bytes:
-    """Returns exactly `num_bytes` bytes from `start`.
-
-    Raises:
-        StorageError: If the store gives fewer.
-    """
+    """Returns exactly `num_bytes` bytes from `start`. Raises StorageError if the store gives fewer."""
     if not is_local(path):
         return read_object_range(path, start, num_bytes)
     with local_path(path).open("rb") as file:
@@ -318,11 +310,7 @@ def _link_once(target: Path, content: bytes) -> bool:
 
 
 def delete_file(path: str) -> None:
-    """Deletes a file; it may be gone already.
-
-    Raises:
-        StorageError, UsageError: If it cannot be deleted.
-    """
+    """Deletes a file; it may be gone already. Raises StorageError or UsageError if it cannot be deleted."""
     if not is_local(path):
         delete_object(path)
         return

@@ -68,11 +68,7 @@ def list_local_files(pattern: str) -> LocalFiles:
 
 
 def find_local_file(path: str) -> LocalFile:
-    """Returns size and time of a file.
-
-    Raises:
-        UsageError: If it is missing, may not be read or is no regular file.
-    """
+    """Returns size and time of a file. Raises UsageError if it is missing, may not be read or is no regular file."""
     try:
         return _readable(path, os.stat(path))  # noqa: PTH116
     except OSError as error:

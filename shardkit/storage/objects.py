@@ -68,12 +68,7 @@ def object_exists(path: str) -> bool:
 
 
 def read_object(path: str) -> bytes:
-    """Returns a whole object.
-
-    Raises:
-        FileNotFoundError: If it is missing.
-        StorageError: If the store kept failing.
-    """
+    """Returns a whole object. Raises FileNotFoundError if it is missing, and StorageError if the store kept failing."""
     return cast(bytes, ask_uncached(path, "cat_file"))
 
 
@@ -235,11 +230,7 @@ def create_once(path: str, content: bytes) -> bool:
 
 
 def delete_object(path: str) -> None:
-    """Deletes an object; it may be gone already.
-
-    Raises:
-        StorageError: If the store kept failing.
-    """
+    """Deletes an object; it may be gone already. Raises StorageError if the store kept failing."""
     try:
         ask(path, "rm_file", is_written=True)
     except FileNotFoundError:
@@ -331,11 +322,7 @@ def _contradiction(path: str, why: str) -> StorageError:
 
 
 def check_own(path: str, content: bytes, found: bytes) -> None:
-    """Checks that a commit that is there is one's own.
-
-    Raises:
-        ConflictError: If it is not.
-    """
+    """Checks that a commit that is there is one's own. Raises ConflictError if it is not."""
     if found != content:
         raise ConflictError(
             "another conversion committed first",

@@ -48,9 +48,6 @@ def ask(
 ) -> Any:
     """Returns the answer of a store's client about a path, asked again until the deadline.
 
-    Args:
-        timeout_s: How long one answer may take.
-
     Raises:
         FileNotFoundError, FileExistsError: If the store says so.
         StorageError: If it refuses, or whatever else it answers until the deadline.
@@ -118,9 +115,6 @@ def call(
     **options: Any,
 ) -> Any:
     """Returns the answer of a store's client to one request, for any number of threads.
-
-    Args:
-        timeout_s: How long an answer may take.
 
     Raises:
         StorageError: If there is no answer in time, or the caller gives up.
@@ -219,9 +213,6 @@ async def _limited(request: Callable[..., Any], timeout_s: float, *args: Any, **
 
 def request_range(path: str, start: int, num_bytes: int, *, timeout_s: float) -> bytes:
     """Returns a store's answer to one request for a range, whatever its length; for any number of threads.
-
-    Args:
-        timeout_s: How long an answer may take.
 
     Raises:
         FileNotFoundError, PermissionError: If the file is missing or may not be read.

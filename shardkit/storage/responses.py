@@ -117,7 +117,6 @@ def failure_of(error: BaseException, where: str, why: str, *, is_written: bool =
         error: Of any class: clients have no class of errors in common.
         where: What was asked for, without secrets.
         why: What the library says, without secrets.
-        is_written: Whether it was asked to write.
     """
     if is_full(error):
         return OutOfSpaceError(

@@ -27,11 +27,7 @@ class SeekableFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Moves the position, also behind the end, and returns it.
-
-        Raises:
-            ValueError: If it would be negative.
-        """
+        """Moves the position, also behind the end, and returns it. Raises ValueError if it would be negative."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._num_bytes}[whence]
         if start + offset < 0:
             raise ValueError(f"negative position {start + offset}")

@@ -32,12 +32,10 @@ class Reading(NamedTuple):
     """What a source reads of some files.
 
     Attributes:
-        splits: What the source cuts the files into.
         rows: The good rows of all splits in order.
         identities: One a good row.
         file_indices: Position of the file of each good row.
         rejected: The bad rows of all splits in order.
-        notes: What the source says of the files.
     """
 
     files: tuple[RawFile, ...]

@@ -49,7 +49,6 @@ class SourceContract:
     folder. The contract itself imports neither pytest nor Hypothesis.
 
     Attributes:
-        num_rows: How many rows most tests write.
         is_cut: Whether `cut_source` cuts one file into several splits.
         reads_compressed: Whether the source reads files that are compressed as a whole. If not, it must refuse them.
         knows_its_end: Whether a file says where it ends, so that one that is cut off is damaged as a whole.
@@ -109,11 +108,7 @@ class SourceContract:
         raise NotImplementedError
 
     def may_end_at(self, content: bytes, length: int) -> bool:
-        """Returns whether a file that is cut off after so many bytes may look whole, as a text does after any line.
-
-        Args:
-            length: How many of its bytes are left.
-        """
+        """Returns whether a file that is cut off after so many bytes may look whole, as a text does after any line."""
         return False
 
     # What follows from it.

@@ -34,11 +34,7 @@ class ImageSize(Named):
     is_one = True
 
     def parse(self, text: Any) -> Any:
-        """Returns height and width.
-
-        Raises:
-            UsageError: If the text is no size.
-        """
+        """Returns height and width. Raises UsageError if the text is no size."""
         height, sign, width = text.lower().partition("x")
         sizes = (height, width if sign else height)
         if not all(size.isascii() and size.isdigit() for size in sizes):
@@ -157,11 +153,7 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """Returns file and function of `FILE.py:function`.
-
-    Raises:
-        UsageError: If it is not written so.
-    """
+    """Returns file and function of `FILE.py:function`. Raises UsageError if it is not written so."""
     path, colon, function = reference.rpartition(":")
     if not colon or not path or not function.isidentifier():
         what = f"--map {redact(reference)} names no function"

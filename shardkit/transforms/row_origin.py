@@ -41,7 +41,6 @@ def origins_of(
     """Returns where some rows came from. Rows are counted from 1, and from the start of the split.
 
     Args:
-        positions: Of the rows in the batch.
         source: How they are read. Its format says what a split's start counts.
     """
     indices = rows.file_indices

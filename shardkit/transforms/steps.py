@@ -101,8 +101,6 @@ class RowwiseStep:
     """A step that is a function of whole batches.
 
     Attributes:
-        option: The option that asked for it.
-        features: What it makes of the features.
         call: The function; raises RowError if any row cannot be taken.
         sources: The columns that it passes on, by their new names; None if no column gets another name.
     """
@@ -124,7 +122,6 @@ def run_halving(
 
     Args:
         call: The function; it is never asked about no rows.
-        features: What it makes of the features.
         is_tolerant: Whether to go on behind a row that it fails on.
     """
     if batch.num_rows == 0:
@@ -181,11 +178,7 @@ def cast_result(column: pa.Array, feature: Feature, what: str) -> CastColumn:
 
 
 def find_feature(features: Features, name: str, option: str) -> Feature:
-    """Returns the feature of a name.
-
-    Raises:
-        UsageError: If there is none; names the option and the columns there are.
-    """
+    """Returns the feature of a name. Raises UsageError if there is none; names the option and the columns there are."""
     for feature in features:
         if feature.name == name:
             return feature
@@ -202,11 +195,7 @@ def no_such_column(features: Features, name: str, option: str) -> UsageError:
 
 
 def check_distinct(names: list[str], option: str) -> None:
-    """Checks that no column is named twice.
-
-    Raises:
-        UsageError: If one is.
-    """
+    """Checks that no column is named twice. Raises UsageError if one is."""
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"{option} names the column {shown(name)} twice", next_step="Name it once")

@@ -45,8 +45,6 @@ class MediaReader:
 
         Args:
             frames: Holds the records, which have the features of the manifest.
-            starts: Where each record's own bytes start.
-            lengths: Bytes of each record, without framing.
         """
         batch = self._decoder.decode_at(frames, starts, lengths, str)
         for row in range(batch.num_rows):

@@ -64,7 +64,6 @@ def verify_dataset(
         splits: Names; all if None.
         progress: Called from several threads with numbers of bytes just read.
         num_threads: Shards that are read at the same time. Memory is that many blocks, before and after inflation.
-        decodes_media: Whether to decode every image and sound too.
 
     Raises:
         UsageError: If there is no such split, nothing to decode, or an optional package is not installed.

@@ -32,7 +32,6 @@ class UnitMeter(Meter):
         self._wall_s = 0.0
 
     def start_epoch(self) -> None:
-        """Starts counting anew."""
         super().start_epoch()
         self._wall_s = 0.0
 

@@ -25,7 +25,6 @@ class Devices(NamedTuple):
 
     Attributes:
         strategy: TensorFlow's strategy; the default one for a single device.
-        num_replicas: Copies of the model, of all cluster.
         num_workers: Processes that train together, each with as many replicas.
     """
 

@@ -120,7 +120,6 @@ class Watch:
     Args:
         path: The file that the worker writes; None where its signs come another way.
         now_s: When the worker was started.
-        start_limit_s: Silence that is fine before the first sign.
     """
 
     def __init__(self, path: Path | None, now_s: float, start_limit_s: float = START_LIMIT_S) -> None:

@@ -121,11 +121,7 @@ def is_open(address: str) -> bool:
 
 
 def wait_for_peers(cluster: Cluster, limit_s: float = START_LIMIT_S) -> None:
-    """Waits until all other workers can be called.
-
-    Raises:
-        StorageError: If one of them cannot in time; names it.
-    """
+    """Waits until all other workers can be called. Raises StorageError if one of them cannot in time; names it."""
     until_s = time.monotonic() + limit_s
     for index, address in cluster.peers.items():
         while not is_open(address):

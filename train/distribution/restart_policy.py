@@ -36,7 +36,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a supervised run.
 
     Attributes:
-        is_elastic: Whether fewer workers may go on.
         worker_counts: Numbers of workers that can share the run; None if any can.
         ended: Exit codes of this generation's workers that ended.
         failed_before: Whether a generation before this one failed.
@@ -78,7 +77,6 @@ class WorkerFroze(msgspec.Struct, frozen=True):
     """A worker gave no sign of life for too long.
 
     Attributes:
-        is_stopped: Whether the system holds its process.
         others: Workers that are silent too. One waits for another; which one for which cannot be seen.
     """
 

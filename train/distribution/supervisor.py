@@ -58,7 +58,6 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
         command: Of a worker; `--resume` is added when it is started again.
         placement: The workers of all hosts, and of this one.
         logs: Folder for the output of all workers but this host's first, which is passed through.
-        is_elastic: Whether fewer workers may go on.
         worker_counts: Numbers of workers that can share the run; None if any can.
         grace_s: For a last checkpoint when asked to stop.
         start_limit_s: Silence that is fine until a worker's first sign of life.
@@ -86,7 +85,6 @@ def supervise(
 
     Args:
         describe_state: Returns the sentence that says what is saved and how to go on.
-        is_saved: Returns whether there is a checkpoint.
 
     Raises:
         StorageError: If workers were lost more often than is allowed.

@@ -103,7 +103,6 @@ class WorkerProcesses(Workers):
     """The running workers of one generation.
 
     Args:
-        start_limit_s: Silence that is fine before the first sign.
         stopped: Sentence of a worker that is stopped before it knows the saved steps.
     """
 
@@ -121,16 +120,13 @@ class WorkerProcesses(Workers):
         self._stdin, self._lifeline = os.pipe()
 
     def start(self, members: Sequence[Member]) -> list[StartFailed]:
-        """Starts all workers; returns those that the system refuses, and why."""
         return [refusal for member in members if (refusal := self._start_one(member)) is not None]
 
     def replace(self, member: Member) -> StartFailed | None:
-        """Ends one worker and starts it again; returns why not, if the system refuses."""
         self.drop(member.cluster.index)
         return self._start_one(member, is_late=True)
 
     def end(self) -> None:
-        """Ends every worker with all that it started, at once."""
         super().end()
         for descriptor in (self._stdin, self._lifeline):
             os.close(descriptor)
@@ -167,7 +163,6 @@ class Worker(abc.ABC):
 
     Attributes:
         is_running: Whether it has not ended, as far as is known.
-        has_news: Whether its end is not reported yet.
         ended_s: When it ended, by the monotonic clock; infinite where that is not noted.
     """
 

@@ -34,7 +34,6 @@ class Place(NamedTuple):
 
     Attributes:
         proof: Path of a file that all workers must see.
-        wait_s: How long they may wait for it.
     """
 
     launcher: Launcher

@@ -36,7 +36,6 @@ class RayLauncher(Launcher):
         return str(ray.util.get_node_ip_address())
 
     def run(self, count: int, task: Task) -> None:
-        """Runs tasks in a placement group."""
         import ray
         from ray.util.placement_group import placement_group, remove_placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -58,7 +57,6 @@ class RayLauncher(Launcher):
             remove_placement_group(group)
 
     def cancel(self) -> None:
-        """Ends the tasks."""
         import ray
 
         for ref in self._asked:

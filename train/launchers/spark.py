@@ -30,7 +30,6 @@ class SparkLauncher(Launcher):
         check_master(self._options.get("master"), TRAINING)
 
     def begin_session(self, folder: Path) -> str:
-        """Starts Spark."""
         python = self._options.get("python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
         os.environ["PYSPARK_PYTHON"] = python
         master = self._options.get("master", None if SUBMITTED in os.environ else f"local[{self._num_workers}]")
@@ -46,15 +45,12 @@ class SparkLauncher(Launcher):
         return str(self._context.getConf().get("spark.driver.host"))
 
     def run(self, count: int, task: Task) -> None:
-        """Runs a barrier stage."""
         self._context.parallelize(range(count), count).barrier().mapPartitions(partial(_in_barrier, task)).collect()
 
     def cancel(self) -> None:
-        """Cancels the stage."""
         self._context.cancelAllJobs()
 
     def end_session(self) -> None:
-        """Stops Spark."""
         self._context.stop()
 
     def explain(self, lines: Sequence[str]) -> str:

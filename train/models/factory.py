@@ -38,10 +38,6 @@ class Builder(Protocol):
 
 
 def load_builder(model: str) -> Builder:
-    """Returns the module that builds a model.
-
-    Raises:
-        UsageError: If there is no such model.
-    """
+    """Returns the module that builds a model. Raises UsageError if there is no such model."""
     module: Any = import_module(model_kind(model).module)
     return module

@@ -41,7 +41,6 @@ class ModelBundle(NamedTuple):
             graph; None where all take the same.
         augment: Changes the inputs of a training batch by chance, before images are decoded: a function of the inputs
             and of seeds, int64 `[n, 2]`, one for each example. None leaves them as they are.
-        summary: What it reads, for the user.
         columns: Of a tabular model.
         vocabulary: Of a model of tokens.
     """

@@ -39,22 +39,14 @@ class ModelRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def recorded(part: Part | None) -> Part:
-    """Returns a part of a recipe that its model cannot do without.
-
-    Raises:
-        DamageError: If it is not there.
-    """
+    """Returns a part of a recipe that its model cannot do without. Raises DamageError if it is not there."""
     if part is None:
         raise DamageError("the record of the run lacks what its model is made of", next_step="Train again")
     return part
 
 
 def hash_model_file(path: Path) -> str:
-    """Returns the SHA-256 of a model's file.
-
-    Raises:
-        UsageError: If it cannot be read.
-    """
+    """Returns the SHA-256 of a model's file. Raises UsageError if it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:

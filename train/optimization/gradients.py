@@ -152,11 +152,7 @@ def all_layers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
 
 
 def check_compilable(model: keras.Model) -> None:
-    """Checks that nothing is known that keeps XLA from compiling a model.
-
-    Raises:
-        UsageError: If there is.
-    """
+    """Checks that nothing is known that keeps XLA from compiling a model. Raises UsageError if there is."""
     if has_synchronized_layers(model):
         raise UsageError(
             "the model cannot be compiled with XLA on several replicas",

@@ -70,11 +70,7 @@ def estimate_memory(
     *,
     recompute: bool = False,
 ) -> MemoryEstimate:
-    """Returns the memory of a step.
-
-    Raises:
-        UsageError: If blocks should be computed again and there are none.
-    """
+    """Returns the memory of a step. Raises UsageError if blocks should be computed again and there are none."""
     outputs = max(held_outputs(model), key=_bytes_of_one) if recompute else list(_outputs(model))
     values = sum(prod(size or 1 for size in t.shape[1:]) for t in outputs)
     per_example = _bytes_of_one(outputs)

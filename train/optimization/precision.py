@@ -67,11 +67,7 @@ class LossScale(tf.Module):
         self.num_good_steps.assign(0)
 
     def check(self) -> None:
-        """Checks that training goes on.
-
-        Raises:
-            UsageError: If gradients overflowed whatever the scale.
-        """
+        """Checks that training goes on. Raises UsageError if gradients overflowed whatever the scale."""
         scale = float(self.scale.numpy())
         if scale < SMALLEST_SCALE:
             raise UsageError(

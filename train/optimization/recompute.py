@@ -52,11 +52,7 @@ def recomputing(model: keras.Model) -> Forward:
 
 
 def cut_in_blocks(model: keras.Model) -> tuple[CallGraph, list[Cut]]:
-    """Returns the calls of a model, and where it is cut, at two places or more.
-
-    Raises:
-        UsageError: If there are none.
-    """
+    """Returns the calls of a model, and where it is cut, at two places or more. Raises UsageError if there are none."""
     graph = trace_calls(model)
     cuts = [] if graph is None else choose_cuts(find_cuts(graph))
     if graph is None or len(cuts) < 2:

@@ -41,11 +41,7 @@ class SplitBuckets(NamedTuple):
 
 
 def check_length_buckets(model: str, reader: ReaderChoice) -> None:
-    """Checks that a run can have length buckets.
-
-    Raises:
-        UsageError: If its model or its reader cannot.
-    """
+    """Checks that a run can have length buckets. Raises UsageError if its model or its reader cannot."""
     if not model_kind(model).has_lengths:
         names = " or ".join(name for name, kind in BUILTIN_MODELS.items() if kind.has_lengths)
         raise UsageError(

@@ -81,11 +81,7 @@ def is_of_any_length(feature: Feature) -> bool:
 
 
 def model_kind(model: str) -> ModelKind:
-    """Returns the entry of the table of models that a model belongs to.
-
-    Raises:
-        UsageError: If there is no such model.
-    """
+    """Returns the entry of the table of models that a model belongs to. Raises UsageError if there is no such model."""
     if is_user_model(model):
         return USER_MODEL
     if model in APPLICATIONS:

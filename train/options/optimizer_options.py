@@ -23,7 +23,6 @@ class OptimizerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     Attributes:
         learning_rate: Peak of the schedule, scaled.
-        schedule: Way of the learning rate after the warm-up.
         warmup_steps: None takes a share of the run.
         weight_decay: Share of a weight that is taken off at each step, times the learning rate; decoupled.
         momentum: Of SGD; 0 for the others, which have their own.
@@ -55,11 +54,7 @@ class OptimizerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def choose_optimizer(options: TrainOptions, defaults: Defaults, global_batch_size: int) -> OptimizerOptions:
-    """Returns the options with everything filled in.
-
-    Raises:
-        UsageError: If options contradict each other.
-    """
+    """Returns the options with everything filled in. Raises UsageError if options contradict each other."""
     name = options.optimizer
     if options.momentum is not None and name != "sgd":
         raise UsageError(f"--momentum is for sgd, not for {name}", next_step="Leave it out or use --optimizer sgd")

@@ -29,11 +29,7 @@ def is_sync_due(step: int, steps_per_epoch: int, every: int) -> bool:
 
 
 def check_sync_every(options: TrainOptions, num_workers: int) -> None:
-    """Checks that options go with averaging now and then, if that is wanted.
-
-    Raises:
-        UsageError: If they do not.
-    """
+    """Checks that options go with averaging now and then, if that is wanted. Raises UsageError if they do not."""
     if options.sync_every is None:
         return
     if num_workers == 1:
@@ -57,11 +53,7 @@ def check_sync_every(options: TrainOptions, num_workers: int) -> None:
 
 
 def check_one_replica(num_replicas: int, num_workers: int) -> None:
-    """Checks that every worker has one replica.
-
-    Raises:
-        UsageError: If they have several.
-    """
+    """Checks that every worker has one replica. Raises UsageError if they have several."""
     if num_replicas != num_workers:
         raise UsageError(
             "--sync-every needs workers of one device each",

@@ -16,7 +16,6 @@ class EpochMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         epoch: 0-based.
-        step: Updates completed when the epoch ended.
         train: Over the examples that the epoch trained on, each before the update that it took part in.
         validation: Over the validation split after the epoch; None without one.
         examples_per_s: Training examples a second, start-up and validation not counted.

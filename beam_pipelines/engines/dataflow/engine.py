@@ -61,7 +61,6 @@ class Dataflow(BeamEngine):
         return self.check_flags()
 
     def settings_and_flags(self, plan: Plan, num_workers: int) -> tuple[tuple[Chosen, ...], list[str]]:
-        """Returns every setting with its value, and the flags of Beam that the job is made with."""
         from beam_pipelines.engines.dataflow.submit import plan_job
 
         return plan_job(self.options, plan)

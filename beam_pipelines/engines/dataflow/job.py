@@ -90,11 +90,7 @@ class DataflowJob:
 
 
 class Watch:
-    """Looks at a job again and again, in a separate thread, because a slow network may hold up a look for long.
-
-    Args:
-        look: Returns what is seen, or raises.
-    """
+    """Looks at a job again and again, in a separate thread, because a slow network may hold up a look for long."""
 
     def __init__(self, look: Callable[[], Look], poll_s: float) -> None:
         self._look = look

@@ -26,11 +26,7 @@ _CANCEL_POLL_S = 1.0
 
 
 class DataflowRun:
-    """One conversion on Dataflow, a `RemoteRun`; the job is there as soon as it was handed over.
-
-    Args:
-        on_job: Called when the job is there.
-    """
+    """One conversion on Dataflow, a `RemoteRun`; the job is there as soon as it was handed over."""
 
     service = "Dataflow"
     jobs_url = "https://console.cloud.google.com/dataflow/jobs"

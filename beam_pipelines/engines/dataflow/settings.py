@@ -56,11 +56,7 @@ def default_labels(destination: str) -> dict[str, str]:
 
 
 def parse_labels(text: str) -> dict[str, str]:
-    """Returns the labels in `key=value,key=value`.
-
-    Raises:
-        UsageError: If one is not as Google wants it.
-    """
+    """Returns the labels in `key=value,key=value`. Raises UsageError if one is not as Google wants it."""
     found: dict[str, str] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         key, _, value = part.partition("=")
@@ -107,11 +103,7 @@ def checked_settings(options: EngineOptions, facts: Facts) -> tuple[Chosen, ...]
 
 
 def check_values(chosen: Sequence[Chosen]) -> None:
-    """Checks values that Beam would refuse in its own words, or not at all.
-
-    Raises:
-        UsageError: If a value cannot be.
-    """
+    """Checks values that Beam would refuse in its own words, or not at all. Raises UsageError if a value cannot be."""
     for key in ("max-workers", "threads", "disk-gb", "stuck-minutes", "stall-minutes", "poll-seconds", "lost-minutes"):
         number = number_of(chosen, key)
         if key in ("max-workers", "threads", "disk-gb", "stuck-minutes") and number != int(number):

@@ -24,7 +24,6 @@ class VersionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         created_at: When its conversion began; UTC, ISO 8601.
-        shardkit: Version of the tool that made it.
         fingerprint: Of inputs and recipe: versions that have the same hold the same examples.
         inputs: As they were named to the conversion, without secrets.
         appended_to: The version that it begins with; None of a conversion by itself.

@@ -48,7 +48,6 @@ def find_phases(
 
     Args:
         num_framed_bytes: Of all shards before compression; None before they are laid out.
-        has_first_pass: Whether there is a first pass.
     """
     first_pass = Phase(
         "first pass",

@@ -83,7 +83,6 @@ def checked_defaults(
 
     Args:
         content: Values by key. Options whose value is a list of names, with commas, also take a list.
-        unknown: Options that may not be named there.
 
     Raises:
         UsageError: If a key is no option, or its value is of another kind.

@@ -33,11 +33,7 @@ _ANEW = "Convert all of it anew with --overwrite, or to another destination"
 
 
 class NothingNew(Exception):  # noqa: N818 - no error: there is nothing to do
-    """All inputs are in the dataset already.
-
-    Args:
-        notes: What to say of some of them.
-    """
+    """All inputs are in the dataset already."""
 
     def __init__(self, base: Dataset, num_known: int, notes: tuple[str, ...] = ()) -> None:
         super().__init__(num_known)

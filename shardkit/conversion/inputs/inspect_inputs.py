@@ -61,11 +61,9 @@ class InspectedInputs(msgspec.Struct, frozen=True, kw_only=True):
         key: Hash of all that this was found from.
         source: How the files are read; its format is never None.
         root: The folder that the names of the files are relative to.
-        files: Inputs that are read, by name.
         damaged_files: Inputs that are rejected as a whole.
         features: What the source gives, before any schema.
         has_features: Whether there was anything to tell them from.
-        input_splits: Parts of the inputs, in order.
         labels_sha256: Of the files that `source.labels` names.
         notes: What the user should know, one sentence each.
     """
@@ -86,7 +84,6 @@ class InspectOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What else decides which inputs are read, and as what.
 
     Attributes:
-        allow_empty: Whether there may be no rows.
         has_split_options: Whether options say what the splits are; otherwise the names of all files do, or of none.
         has_source_column: Whether rows tell the file that they are from.
         leave_out: Takes files out of the listing that a dataset has, which the others are appended to; None takes none.
@@ -119,9 +116,6 @@ def inspect_inputs(
     expanded: Expanded, options: SourceOptions, work_root: str, asked: InspectOptions
 ) -> InspectedInputs:
     """Returns the facts about the inputs, from an earlier attempt if it left them.
-
-    Args:
-        work_root: The folder of all work folders.
 
     Raises:
         UsageError, BadInputError: If the request or an input is wrong.

@@ -56,11 +56,7 @@ def check_options(options: ConvertRequest) -> None:
 
 
 def check_source_options(options: SourceOptions) -> None:
-    """Checks that options of reading have a meaning for the format.
-
-    Raises:
-        UsageError: If one has none.
-    """
+    """Checks that options of reading have a meaning for the format. Raises UsageError if one has none."""
     given = {f.name: f for f in options_of(SourceOptions) if getattr(options, f.name) != f.default}
     for one, other in _EXCLUSIVE:
         if one in given and other in given:

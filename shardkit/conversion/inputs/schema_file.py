@@ -28,7 +28,6 @@ class ColumnSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     Attributes:
         shape: Sizes; `"*"` or null for a list of any length.
         vocabulary: Names of the classes that an integer counts.
-        nullable: Whether a row may lack it.
         media_type: What bytes or strings hold, such as `image/jpeg`.
         leading_zeros: Whether 00123 is a number in a column of CSV; a schema file that declares a dtype says so.
     """

@@ -66,11 +66,7 @@ def request_of(options: Mapping[str, Any], inputs: tuple[str, ...], destination:
 
 
 def checked_destination(destination: Any) -> str:
-    """Returns where a dataset goes, as text.
-
-    Raises:
-        UsageError: If it is no path or URL.
-    """
+    """Returns where a dataset goes, as text. Raises UsageError if it is no path or URL."""
     if not isinstance(destination, str | os.PathLike) or not os.fspath(destination):
         raise UsageError(f"the destination {destination!r} is no path or URL", next_step="Name a folder")
     return str(os.fspath(destination))

@@ -49,9 +49,6 @@ class Place(NamedTuple):
 class Attempt:
     """One process at work at one input split. As a context; what is left when the process dies, or has
     too little memory, says where it was.
-
-    Args:
-        work_dir: The work folder of the conversion.
     """
 
     def __init__(self, work_dir: str | Path, input_split_index: int) -> None:
@@ -107,7 +104,6 @@ def suspect(work_dir: str | Path, input_split_index: int | None, place: Place | 
     """Marks an input split, or with None all of them, as one that may bring a process down.
 
     Args:
-        work_dir: The work folder of the conversion.
         place: Where a process stood that did not come back from it, if one did not.
 
     Returns:

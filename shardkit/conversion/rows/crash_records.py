@@ -77,7 +77,6 @@ def next_slice(crashes: tuple[Crash, ...], batch: int, start: int, num_rows: int
 
     Args:
         start: The first row that is not done.
-        most: How many rows to take at most.
     """
     own = [c for c in crashes if c.batch == batch]
     around = [c for c in own if c.start <= start < c.stop]

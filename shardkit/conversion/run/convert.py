@@ -51,7 +51,6 @@ def run_prepared(prepared: Prepared, run: Callable[[str], None], *, keeps_folder
     """Runs a plan whose work folder this process holds, and brings what its workers leave there.
 
     Args:
-        run: Runs the stored plan at a path.
         keeps_folder_of_others: Whether a conflict means that the folder belongs to another run.
 
     Raises:

@@ -38,11 +38,7 @@ def default_workers(plan: Plan) -> int:
 
 
 def check_folder(plan: Plan) -> None:
-    """Checks that the work folder of a plan is on this machine.
-
-    Raises:
-        UsageError: If it is in a store.
-    """
+    """Checks that the work folder of a plan is on this machine. Raises UsageError if it is in a store."""
     if plan.exchange is not None:
         raise UsageError(
             "--work-dir must be a folder of this machine with --runner local",

@@ -62,10 +62,6 @@ def write_shards(
 ) -> tuple[ShardInfo, ...]:
     """Writes the shards of a unit, but for those that an earlier run left and that are still right.
 
-    Args:
-        segments: Of all groups of the unit.
-        num_threads: Blocks that are compressed at the same time.
-
     Returns:
         The rows of the shards, in order.
 

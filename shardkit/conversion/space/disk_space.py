@@ -48,7 +48,6 @@ class Need(NamedTuple):
 
     Attributes:
         parts: What for, in words, with bytes.
-        is_rest: Whether some of it was there before.
         may_shrink: Whether rows may yet be left out or transformed, so that less may do.
     """
 
@@ -82,11 +81,7 @@ class Need(NamedTuple):
 
 
 def check_space(plan: Plan) -> tuple[str, ...]:
-    """Returns notes on the free space.
-
-    Raises:
-        OutOfSpaceError: If it is clearly too little.
-    """
+    """Returns notes on the free space. Raises OutOfSpaceError if it is clearly too little."""
     if _is_plenty(plan):
         return ()
     needs = space_needs(plan)

@@ -36,7 +36,6 @@ def assign_rows(
     Args:
         rows: The next rows of an input split.
         files: Of the conversion, where their names tell the splits.
-        strata: Of the input split, where the recipe stratifies.
 
     Raises:
         StorageError: If the rows are not those that `strata` was made of.

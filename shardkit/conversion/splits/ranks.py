@@ -70,7 +70,6 @@ def mark_sample(plan: Plan, num_rows: Sequence[int], counting: Sequence[int]) ->
     """Stores for each input split which rows are not in the sample, but for those that are marked as duplicates.
 
     Args:
-        plan: A plan that takes a sample.
         num_rows: Rows of each input split.
         counting: The input splits whose rows count.
     """
@@ -87,7 +86,6 @@ def mark_sorted(plan: Plan, num_rows: Sequence[int], counting: Sequence[int]) ->
     """Stores the split of each row that stays, by the rank of its value; equal values fall into one split.
 
     Args:
-        plan: A plan that splits along a column.
         num_rows: Rows of each input split.
         counting: The input splits whose rows count.
 
@@ -103,11 +101,7 @@ def mark_sorted(plan: Plan, num_rows: Sequence[int], counting: Sequence[int]) ->
 
 
 def _bounds(plan: Plan, ranked: _Ranked) -> list[int]:
-    """Returns the largest value of each split but the last.
-
-    Raises:
-        UsageError: If a split would have no rows.
-    """
+    """Returns the largest value of each split but the last. Raises UsageError if a split would have no rows."""
     shares = [Fraction(repr(share.fraction)) for share in plan.recipe.splits]
     ends = [sum(shares[: i + 1], Fraction(0)) / sum(shares) for i in range(len(shares) - 1)]
     bounds = [ranked.bound_near(round(end * ranked.num_rows)) for end in ends]

@@ -131,11 +131,7 @@ def common_features(
 
 
 def check_row_size(row_bytes: int, file: RawFile, max_record_bytes: int) -> None:
-    """Checks that the rows of arrays are not too large.
-
-    Raises:
-        BadInputError: If they are.
-    """
+    """Checks that the rows of arrays are not too large. Raises BadInputError if they are."""
     if row_bytes > min(max_record_bytes, 2**31 - 1):
         why = f"each has {format_size(row_bytes)}, more than the {format_size(max_record_bytes)} that a record may have"
         raise BadInputError("the rows are too large", where=place(file), why=why)

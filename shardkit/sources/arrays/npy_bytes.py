@@ -56,11 +56,7 @@ class NpyHeader(NamedTuple):
 
 
 def parse_npy_header(data: bytes | memoryview) -> NpyHeader:
-    """Returns the header.
-
-    Raises:
-        NpyError: If it is none, or of an array that is not read.
-    """
+    """Returns the header. Raises NpyError if it is none, or of an array that is not read."""
     start = bytes(data[:12])
     if not start.startswith(_MAGIC):
         raise NpyError("not the npy form")

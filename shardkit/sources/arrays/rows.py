@@ -55,11 +55,7 @@ class ArrayLayout(NamedTuple):
 
 
 def checked(layout: ArrayLayout, where: str) -> ArrayLayout:
-    """Returns the layout that a header states, if there can be such an array.
-
-    Raises:
-        UnsafeFileError: If not.
-    """
+    """Returns the layout that a header states, if there can be such an array. Raises UnsafeFileError if not."""
     if max(layout.num_bytes, layout.row_bytes) > LARGEST_BYTES:
         why = f"its header states the shape {list(layout.shape)}, which no file holds"
         raise UnsafeFileError("the array is refused", where=where, why=why, next_step="Make it anew, or leave it out")
@@ -70,19 +66,11 @@ class RowReader(Protocol):
     """Reads the rows of an array in order."""
 
     def read(self, num_rows: int) -> Array:
-        """Returns the next rows, exactly so many.
-
-        Raises:
-            DamagedFileError: If the file ends before.
-        """
+        """Returns the next rows, exactly so many. Raises DamagedFileError if the file ends before."""
         ...
 
     def finish(self) -> None:
-        """Checks, after the last row, that nothing follows.
-
-        Raises:
-            DamagedFileError: If something does.
-        """
+        """Checks, after the last row, that nothing follows. Raises DamagedFileError if something does."""
         ...
 
 
@@ -179,11 +167,7 @@ class GatheredRows:
 
 
 def fill_exactly(stream: ByteStream, data: Array, where: str) -> None:
-    """Fills an array of bytes from a stream.
-
-    Raises:
-        DamagedFileError: If the stream ends before.
-    """
+    """Fills an array of bytes from a stream. Raises DamagedFileError if the stream ends before."""
     view = data.data
     num_read = 0
     while num_read < len(view) and (count := stream.readinto(view[num_read:])):
@@ -195,10 +179,6 @@ def fill_exactly(stream: ByteStream, data: Array, where: str) -> None:
 
 
 def check_end(stream: ByteStream, where: str) -> None:
-    """Checks that a stream is at its end.
-
-    Raises:
-        DamagedFileError: If not.
-    """
+    """Checks that a stream is at its end. Raises DamagedFileError if not."""
     if stream.read(1):
         raise DamagedFileError("bytes follow the array", where=where, why="its header counts fewer values")

@@ -48,7 +48,6 @@ class Block(NamedTuple):
     """A block.
 
     Attributes:
-        start: Where it starts in the file.
         num_rows: How many rows it says it has.
         data: As stored.
     """
@@ -66,11 +65,7 @@ class Reader:
         self.position = position
 
     def take(self, num_bytes: int) -> bytes:
-        """Returns so many bytes.
-
-        Raises:
-            ValueError: If there are fewer.
-        """
+        """Returns so many bytes. Raises ValueError if there are fewer."""
         data = read_exactly(self._stream, num_bytes) if num_bytes else b""
         self.position += len(data)
         if len(data) < num_bytes:
@@ -100,11 +95,7 @@ class Reader:
 
 
 def read_header(reader: Reader) -> Header:
-    """Returns the header of a file.
-
-    Raises:
-        ValueError: If it is damaged, or the codec is none that is read.
-    """
+    """Returns the header of a file. Raises ValueError if it is damaged, or the codec is none that is read."""
     if reader.take(len(MAGIC)) != MAGIC:
         raise ValueError("it does not start as an Avro file does")
     metadata: dict[str, bytes] = {}
@@ -170,11 +161,7 @@ def find_block(raw: BinaryIO, header: Header, start: int) -> int | None:
 
 
 def inflate(data: bytes, codec: str, max_bytes: int) -> bytes:
-    """Returns the content of a block.
-
-    Raises:
-        ValueError: If it is damaged, or longer than `max_bytes`.
-    """
+    """Returns the content of a block. Raises ValueError if it is damaged, or longer than `max_bytes`."""
     try:
         found = data if codec == "null" else _inflate(data, codec, max_bytes)
     except (zlib.error, lzma.LZMAError, pa.ArrowException, OSError, EOFError) as error:

@@ -28,7 +28,6 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: With `/` between the names of structs.
         type_: Plain: no dictionary, no extension, no large variant. Text where the file has nested values.
-        nullable: Whether a row may lack it.
         media_type: Of files that it holds; None where nothing says so.
         classes: Names of the classes that its numbers are; None where nothing says so.
         shape: Of an array of several dimensions, whose type is a list of fixed size of all its values.

@@ -60,7 +60,6 @@ class ArrowSource(ColumnarSource):
 
     @contextmanager
     def open_file(self, file: RawFile, options: SourceOptions) -> Iterator[Container]:
-        """Opens a file or stream."""
         if file.compression not in (None, "archive"):
             _refuse_file(file)
             yield _ArrowFile(file, None, options.drop_columns)

@@ -58,11 +58,7 @@ class Block(NamedTuple):
 
 
 def parse_message(metadata: bytes) -> Message:
-    """Returns the counts and sizes that a message announces.
-
-    Raises:
-        ValueError: If it is damaged.
-    """
+    """Returns the counts and sizes that a message announces. Raises ValueError if it is damaged."""
     try:
         root = _Table.root(metadata)
         kind, body_bytes = root.number(_MESSAGE_HEADER_TYPE, "<B"), root.number(_MESSAGE_BODY_LENGTH, "<q")
@@ -79,11 +75,7 @@ def parse_message(metadata: bytes) -> Message:
 
 
 def parse_footer(footer: bytes) -> tuple[list[Block], list[Block]]:
-    """Returns where the dictionaries and the batches of a file lie.
-
-    Raises:
-        ValueError: If the footer is damaged.
-    """
+    """Returns where the dictionaries and the batches of a file lie. Raises ValueError if the footer is damaged."""
     try:
         root = _Table.root(footer)
         dictionaries = [Block(*item) for item in root.structs(_FOOTER_DICTIONARIES, _BLOCK)]

@@ -37,7 +37,6 @@ def check_pages(
 
     Args:
         schema: Of the file, as its metadata have it.
-        groups: Those that are to be read.
         leaves: Positions of the columns that are to be read.
         max_record_bytes: A row of lists may always become so large.
 

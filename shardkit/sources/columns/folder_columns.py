@@ -19,11 +19,7 @@ from shardkit.sources.columns.partitions import partition_features, partition_va
 
 
 def folder_column(value: str | None, feature: Feature, file: RawFile, num_rows: int) -> pa.Array:
-    """Returns the value of a folder for so many rows.
-
-    Raises:
-        UsageError: If it does not fit.
-    """
+    """Returns the value of a folder for so many rows. Raises UsageError if it does not fit."""
     try:
         single = cast_column(pa.array([value], pa.string()), feature).column
     except BadValueError as error:

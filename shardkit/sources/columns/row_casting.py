@@ -41,7 +41,6 @@ def cast_rows(take: TakeRows, num_rows: int, features: Features, *, tolerates_ba
 
     Args:
         take: Gives the columns of rows from one position up to another, by name; may raise BadValueError too.
-        features: What is wanted; each has a column.
         tolerates_bad_rows: Whether rows that do not fit are left out.
 
     Raises:

@@ -55,7 +55,6 @@ def find_datasets(files: Mapping[str, storage.FileInfo], named: Sequence[str], v
 
     Args:
         files: All files, by path.
-        named: Folders and files that are asked for.
         versions: Versions that are asked for; of other datasets the newest is read.
 
     Raises:

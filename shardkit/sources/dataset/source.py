@@ -37,7 +37,6 @@ class DatasetSource(ColumnarSource):
 
     @contextmanager
     def open_file(self, file: RawFile, options: SourceOptions) -> Iterator[Container]:
-        """Opens a shard."""
         yield _Shard(file)
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:

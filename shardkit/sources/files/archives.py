@@ -64,7 +64,6 @@ class Members(NamedTuple):
 
     Attributes:
         files: Its members, named within the archive, sorted unless it can be read from front to back only.
-        note: What a user should know; empty if nothing.
     """
 
     files: tuple[RawFile, ...]

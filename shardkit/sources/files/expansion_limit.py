@@ -46,11 +46,7 @@ class ExpansionGuard:
         self._num_bytes = 0
 
     def add(self, num_bytes: int) -> None:
-        """Takes note of more decompressed bytes.
-
-        Raises:
-            DamagedFileError: If they are too many.
-        """
+        """Takes note of more decompressed bytes. Raises DamagedFileError if they are too many."""
         self._num_bytes += num_bytes
         if self._num_bytes > self._limit:
             raise expansion_error(self._where, self._num_stored_bytes, self._max_expansion)

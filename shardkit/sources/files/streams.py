@@ -173,11 +173,7 @@ def guard_unchanged(file: RawFile) -> Iterator[None]:
 
 
 def check_unchanged(file: RawFile) -> None:
-    """Checks that a file still has the size and version that it was listed with.
-
-    Raises:
-        BadInputError: If not.
-    """
+    """Checks that a file still has the size and version that it was listed with. Raises BadInputError if not."""
     try:
         now = storage.stat_file(file.path)
     except (UsageError, FileNotFoundError) as error:
@@ -186,11 +182,7 @@ def check_unchanged(file: RawFile) -> None:
 
 
 def compare_listed(file: RawFile, num_bytes: int, version: str) -> None:
-    """Checks that a file was listed with this size and version.
-
-    Raises:
-        BadInputError: If not.
-    """
+    """Checks that a file was listed with this size and version. Raises BadInputError if not."""
     listed = file.num_bytes if file.member is None else file.member.archive_num_bytes
     if num_bytes != listed:
         raise changed(file, f"it had {listed} bytes and now has {num_bytes}")

@@ -74,11 +74,7 @@ def kind_of(header: TarHeader) -> str:
 
 
 def parse_header(block: bytes) -> TarHeader:
-    """Returns the header of a block.
-
-    Raises:
-        TarHeaderError: If its checksum is wrong or a number is none.
-    """
+    """Returns the header of a block. Raises TarHeaderError if its checksum is wrong or a number is none."""
     stated = _number(block[148:156], "checksum")
     total = sum(block) - sum(block[148:156]) + 8 * 0x20
     # Some old writers added up signed bytes.
@@ -126,11 +122,7 @@ def parse_pax(data: bytes) -> dict[str, bytes]:
 
 
 def pax_number(value: bytes) -> int:
-    """Returns a size from an extended header.
-
-    Raises:
-        TarHeaderError: If it is none.
-    """
+    """Returns a size from an extended header. Raises TarHeaderError if it is none."""
     if value != b"0" and not _DIGITS.fullmatch(value):
         raise TarHeaderError(f"an extended header states the size {value[:20]!r}")
     return int(value)

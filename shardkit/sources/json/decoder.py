@@ -127,11 +127,7 @@ class RowDecoder:
         return msgspec.json.Decoder(self._node(self._tree, takes_not_finite=True).type_)
 
     def fit(self, rows: Sequence[msgspec.Struct]) -> Parsed:
-        """Returns objects of single lines as `decode` does.
-
-        Raises:
-            LINE_ERRORS: If a value does not fit.
-        """
+        """Returns objects of single lines as `decode` does. Raises LINE_ERRORS if a value does not fit."""
         pieces: list[list[pa.Array]] = [[] for _ in self._features]
         self._add_columns(rows, pieces)
         return self._cast_pieces(pieces)

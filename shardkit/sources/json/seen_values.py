@@ -57,11 +57,7 @@ class Seen(msgspec.Struct):
 
 
 def dtype_of(path: str, seen: Seen) -> str:
-    """Returns the type that holds all values of a column.
-
-    Raises:
-        MixedColumn: If none does but `json`.
-    """
+    """Returns the type that holds all values of a column. Raises MixedColumn if none does but `json`."""
     kinds = list(seen.kinds)
     if not kinds or kinds == ["string"]:
         return "string"

@@ -23,11 +23,7 @@ _SPLIT_KEYS = {"columns", "index", "data"}
 
 
 def check_not_arrays(head: bytes, file: RawFile) -> None:
-    """Checks that a file does not begin with an array of arrays or of single values.
-
-    Raises:
-        UsageError: If it does.
-    """
+    """Checks that a file does not begin with an array of arrays or of single values. Raises UsageError if it does."""
     if _ARRAY.match(head) is None or _OBJECT_BEHIND.match(head) is not None:
         return
     lines = _ARRAY_A_LINE.match(head) is not None

@@ -97,11 +97,7 @@ class ShapeObserver:
         self._not_finite: dict[str, str] = {}
 
     def add(self, rows: list[tuple[str, dict[str, Any]]]) -> None:
-        """Takes in rows, each with the place it stands at.
-
-        Raises:
-            UsageError: If a key cannot name a column.
-        """
+        """Takes in rows, each with the place it stands at. Raises UsageError if a key cannot name a column."""
         columns: dict[str, tuple[list[int], list[Any]]] = {}
         known: set[str] = set()
         for row_index, (place, row) in enumerate(rows):

@@ -55,11 +55,7 @@ class ArraySource(MediaSource):
         return (make_feature(self.content, _common(files, options)[0], options.array_shape), *others)
 
     def examine(self, content: memoryview, name: str, options: SourceOptions) -> Found:
-        """Returns the values of an array.
-
-        Raises:
-            NpyError: If it is none of numbers, damaged, or of another shape.
-        """
+        """Returns the values of an array. Raises NpyError if it is none of numbers, damaged, or of another shape."""
         array = read_npy(content)
         if array.shape != options.array_shape and not (options.array_shape == (None,) and array.ndim == 1):
             raise NpyError(f"an array of shape {list(array.shape)} among those of {list(options.array_shape)}")

@@ -29,10 +29,6 @@ class ImageSource(MediaSource):
         return image_type_of(head, name)
 
     def examine(self, content: memoryview, name: str, options: SourceOptions) -> Found:
-        """Returns the size of an image.
-
-        Raises:
-            ImageHeaderError: If it is none, or has too many pixels.
-        """
+        """Returns the size of an image. Raises ImageHeaderError if it is none, or has too many pixels."""
         header = read_header(content, options.max_pixels)
         return Found((header.height, header.width, header.channels))

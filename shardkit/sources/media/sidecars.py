@@ -80,11 +80,7 @@ def read_transcripts(files: Sequence[RawFile], *, in_folder: bool = True) -> Lab
 
 
 def texts_of(files: Sequence[RawFile]) -> list[str]:
-    """Returns the text of each file.
-
-    Raises:
-        BadInputError: If a file is too large or not UTF-8.
-    """
+    """Returns the text of each file. Raises BadInputError if a file is too large or not UTF-8."""
     large = next((f for f in files if f.num_bytes > _MAX_BYTES), None)
     if large is not None:
         why = f"it has more than {format_size(_MAX_BYTES)}"
@@ -97,11 +93,7 @@ def texts_of(files: Sequence[RawFile]) -> list[str]:
 
 
 def decoded(content: bytes | memoryview, file: RawFile) -> str:
-    """Returns the text of a file of labels.
-
-    Raises:
-        BadInputError: If it is not UTF-8.
-    """
+    """Returns the text of a file of labels. Raises BadInputError if it is not UTF-8."""
     try:
         return str(content, "utf-8-sig")
     except UnicodeDecodeError as error:
@@ -135,11 +127,7 @@ def rows_of_words(file: RawFile, head: bytes) -> list[list[str]] | None:
 
 
 def text_of(file: RawFile) -> str:
-    """Returns the text of a file of labels.
-
-    Raises:
-        BadInputError: If it is too large or not UTF-8.
-    """
+    """Returns the text of a file of labels. Raises BadInputError if it is too large or not UTF-8."""
     with open_stream(file) as stream:
         raw = read_exactly(stream, _MAX_TABLE_BYTES + 1)
     if len(raw) > _MAX_TABLE_BYTES:

@@ -136,11 +136,7 @@ def read_voc(files: Sequence[RawFile]) -> list[list[VocObject]]:
 
 
 def parse_voc(content: bytes, file: RawFile) -> list[VocObject]:
-    """Returns the objects of one annotation.
-
-    Raises:
-        BadInputError: If it is no VOC annotation.
-    """
+    """Returns the objects of one annotation. Raises BadInputError if it is no VOC annotation."""
     reader = _Reader()
     parser = expat.ParserCreate()
     parser.StartElementHandler = reader.start

@@ -128,11 +128,7 @@ class LibsvmSource(TextSource):
         return ("sparse vectors: indices as in the files, and values; --vector dense gives one vector a row",)
 
     def columns_of(self, texts: pa.Array, features: Features, options: SourceOptions) -> Mapping[str, pa.Array]:
-        """Returns the columns of some lines.
-
-        Raises:
-            BadValueError: If a line is no libsvm.
-        """
+        """Returns the columns of some lines. Raises BadValueError if a line is no libsvm."""
         by_name = {feature.name: feature for feature in features}
         label = by_name["label"]
         rows = _parsed(texts, _INTEGER if label.dtype == "int64" else _NUMBER)

@@ -123,11 +123,7 @@ def kind_of(record: bytes) -> Kind:
 
 
 def parse(record: bytes) -> Record:
-    """Returns what a record holds.
-
-    Raises:
-        NotExampleError: If it is neither an Example nor a SequenceExample.
-    """
+    """Returns what a record holds. Raises NotExampleError if it is neither an Example nor a SequenceExample."""
     kind = kind_of(record)
     try:
         entries = stored_features(record)

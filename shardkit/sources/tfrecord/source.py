@@ -244,11 +244,7 @@ class _SplitReader:
         self._rows_before: int | None = None
 
     def reject(self, block: RecordBlock, row: int, first_row: int, why: str) -> RejectedRow:
-        """Returns the rejected row of a block.
-
-        Raises:
-            BadInputError: If bad rows are not tolerated.
-        """
+        """Returns the rejected row of a block. Raises BadInputError if bad rows are not tolerated."""
         number = self._number(first_row + row)
         error = _bad_record(self._file, self._form, block, row, number, why)
         if not self._options.tolerates_bad_rows:

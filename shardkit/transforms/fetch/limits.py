@@ -11,7 +11,6 @@ class FetchError(Exception):
     Args:
         why: The reason, without the address, whose query may hold a secret.
         may_pass: Whether the same request may be answered later on.
-        pause_s: For how long the server asks to wait.
     """
 
     def __init__(self, why: str, *, may_pass: bool = False, pause_s: float = 0.0) -> None:

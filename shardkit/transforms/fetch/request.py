@@ -44,11 +44,7 @@ class Answer(NamedTuple):
 
 
 def parse_url(text: str) -> SplitResult:
-    """Returns the parts of a URL that may be asked for.
-
-    Raises:
-        FetchError: If it is none, or not of the web.
-    """
+    """Returns the parts of a URL that may be asked for. Raises FetchError if it is none, or not of the web."""
     try:
         url = urlsplit(text.strip())
         host, _ = url.hostname, url.port

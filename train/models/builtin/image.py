@@ -24,11 +24,7 @@ BATCH_NORM_MOMENTUM = 0.9  # Statistics settle within the few steps that a small
 
 
 def make_bundle(settings: ModelSettings, dataset: Dataset, split: str, features: Features) -> ModelBundle:
-    """Returns the model bundle for the only feature of images.
-
-    Raises:
-        UsageError: If there is none, or more than one.
-    """
+    """Returns the model bundle for the only feature of images. Raises UsageError if there is none, or more than one."""
     return image_bundle(settings, features, dataset.manifest.split(split).statistics, image_model)
 
 

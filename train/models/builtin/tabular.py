@@ -23,11 +23,7 @@ HIDDEN_SIZES = (256, 128)
 
 
 def make_bundle(settings: ModelSettings, dataset: Dataset, split: str, features: Features) -> ModelBundle:
-    """Returns the model bundle for the features that a table can take.
-
-    Raises:
-        UsageError: If there are none.
-    """
+    """Returns the model bundle for the features that a table can take. Raises UsageError if there are none."""
     statistics = dataset.manifest.split(split).statistics
     wanted = [f for f in features if wants_vocabulary(f, statistics.get(f.name))]
     known = {f.name: values for f in wanted if (values := listed_values(statistics[f.name])) is not None}
