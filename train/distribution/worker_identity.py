@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import sys
 import threading
 from collections.abc import Mapping
 
 import msgspec
 
+from shardkit.runtime.process_limits import die_with_parent
+
 WORKER_IDENTITY = "SHARDKIT_WORKER"
 
-_PR_SET_PDEATHSIG = 1
 _STDIN = 0
 
 
@@ -22,7 +21,6 @@ class WorkerIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         generation: Times that the supervisor has started the workers before.
-        heartbeat: File for its signs of life.
         is_late: Whether it takes the place of one that was lost, while the others go on.
     """
 
@@ -48,8 +46,7 @@ def end_with_supervisor() -> None:
     The kernel ends even a stopped worker, where it can; the end of the pipe on stdin serves other systems, and a
     supervisor that ended before this call.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     threading.Thread(target=_wait_for_end_of_pipe, name="supervisor", daemon=True).start()
 
 

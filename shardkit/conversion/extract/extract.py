@@ -11,7 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit.conversion.exchange import fetch, fetch_folder
-from shardkit.conversion.extract.first_pass import check_same_rows, mark_names, marks_digest, spool_is_gone, ticker_of
+from shardkit.conversion.extract.first_pass import (
+    check_same_rows,
+    counted_rows,
+    mark_names,
+    marks_digest,
+    spool_is_gone,
+    ticker_of,
+)
 from shardkit.conversion.extract.packing import Packer
 from shardkit.conversion.extract.runs import RUN_BYTES, EncodedPart, run_order, write_run
 from shardkit.conversion.extracted import Extracted, run_names, statistics_name
@@ -19,7 +26,6 @@ from shardkit.conversion.plan import Plan, input_versions, write_whole
 from shardkit.conversion.progress import InputTicker, Progress
 from shardkit.conversion.rows.bad_rows import Quarantine
 from shardkit.conversion.rows.isolation import load_or_run
-from shardkit.conversion.rows.read_rows import read_rows
 from shardkit.conversion.splits.assign import assign_rows
 from shardkit.conversion.splits.duplicates import find_duplicates, find_unsampled
 from shardkit.conversion.splits.stratify import StratumPositions
@@ -29,7 +35,6 @@ from shardkit.errors import DamagedFileError
 from shardkit.hashing import row_keys
 from shardkit.sources.base import InputSplit, RowBatch, reason_of
 from shardkit.statistics.collector import StatisticsCollector
-from shardkit.transforms.pipeline import Applied
 
 _STATISTICS_AT_ONCE = 16
 
@@ -120,7 +125,6 @@ def statistics_parts(plan: Plan, extracted: Sequence[Extracted], position: int) 
     They are many and large: no more than a few are held at a time.
 
     Args:
-        extracted: What became of the input splits.
         position: Of the dataset split in the recipe.
 
     Raises:
@@ -151,7 +155,7 @@ def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) ->
     is_marked = plan.recipe.stratify is not None or plan.recipe.split_by is not None
     strata = StratumPositions(plan, input_split.index) if is_marked else None
     damage: dict[int, str] = {}
-    for all_rows, num_filtered in _reported(plan, input_split, damage, ticker):
+    for all_rows, num_filtered in counted_rows(plan, input_split, damage, ticker):
         _count_rows(all_rows, rows_by_file)
         filtered_by_file.update(num_filtered)
         rows = left_out.without(all_rows)
@@ -297,17 +301,6 @@ class _Accepted:
             own = rows.batch if is_only else rows.batch.filter(pa.array(split_positions == position))
             if own.num_rows:
                 collector.update(own)
-
-
-def _reported(
-    plan: Plan, input_split: InputSplit, damage: dict[int, str], ticker: InputTicker | None
-) -> Iterator[Applied]:
-    """Yields the batches of one input split, and tells the progress."""
-    for rows, num_filtered in read_rows(plan, input_split, damage):
-        yield Applied(rows, num_filtered)
-        if ticker is not None:
-            num_rows = rows.batch.num_rows + len(rows.rejected) + sum(num_filtered.values())
-            ticker.tick(num_rows, rows.batch.nbytes, len(rows.rejected))
 
 
 class _LeftOut:

@@ -7,6 +7,8 @@ extract     reads the inputs again
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 import numpy as np
 import xxhash
@@ -30,6 +32,7 @@ from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import DamagedFileError, StorageError
 from shardkit.hashing import UInt64s
 from shardkit.sources.base import InputSplit, RowBatch
+from shardkit.transforms.pipeline import Applied
 
 _MARKS = ("duplicates", "unsampled", "strata")
 
@@ -38,7 +41,6 @@ class FirstPassResult(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one input split; the digests of its rows lie beside it.
 
     Attributes:
-        versions: Versions of the files that were read.
         is_damaged: Whether the file cannot be read at all; its rows then count for nothing.
         crash_record: What was known of rows that no process survives: where more is, rows are left out that were not.
         num_rows: Rows that were neither filtered nor rejected.
@@ -88,7 +90,9 @@ def run_first_pass_here(plan: Plan, input_split_index: int, progress: Progress |
     is_damaged = False
     ticker = ticker_of(plan, input_split, progress, is_first_pass=True)
     try:
-        _read(plan, input_split, notes, ticker)
+        # Files that are damaged tell so when they are read again.
+        for rows, _ in counted_rows(plan, input_split, {}, ticker):
+            notes.add(rows)
     except DamagedFileError:
         if not plan.recipe.source.tolerates_bad_rows or input_split.file_stop - input_split.file_start != 1:
             raise
@@ -234,10 +238,13 @@ class _Notes:
             store_keys(self._plan, self._index, "values", self._values)
 
 
-def _read(plan: Plan, input_split: InputSplit, notes: _Notes, ticker: InputTicker | None) -> None:
-    # Files that are damaged tell so when they are read again.
-    for rows, num_filtered in read_rows(plan, input_split, {}):
-        notes.add(rows)
+def counted_rows(
+    plan: Plan, input_split: InputSplit, damage: dict[int, str], ticker: InputTicker | None
+) -> Iterator[Applied]:
+    """Yields what `read_rows` does, and counts each batch when the caller is done with it."""
+    for applied in read_rows(plan, input_split, damage):
+        yield applied
         if ticker is not None:
-            num_rows = rows.batch.num_rows + len(rows.rejected) + sum(num_filtered.values())
-            ticker.tick(num_rows, rows.batch.nbytes)
+            rows = applied.rows
+            num_rows = rows.batch.num_rows + len(rows.rejected) + sum(applied.num_filtered.values())
+            ticker.tick(num_rows, rows.batch.nbytes, len(rows.rejected))

@@ -7,7 +7,6 @@ its result in the work folder like any other. Its attempt shows the rows that it
 from __future__ import annotations
 
 import contextlib
-import signal
 import subprocess
 import sys
 import time
@@ -37,6 +36,7 @@ from shardkit.runtime.process_limits import (
     larger_memory_step,
     place_noted,
 )
+from shardkit.runtime.signals import signal_name
 from shardkit.sources.base import InputSplit
 from shardkit.units import format_count
 
@@ -70,7 +70,6 @@ def load_or_run(
     Args:
         step: The step for a separate process.
         find: Returns the result of an earlier run or another process, None if none holds any more.
-        here: Does the step in this process.
 
     Raises:
         ShardkitError: What the step raised.
@@ -199,7 +198,4 @@ def describe_end(return_code: int) -> str:
     """Returns how a process ended, such as `ended with SIGSEGV`."""
     if return_code >= 0:
         return f"ended with exit code {return_code}"
-    try:
-        return f"ended with {signal.Signals(-return_code).name}"
-    except ValueError:
-        return f"ended with signal {-return_code}"
+    return f"ended with {signal_name(-return_code)}"

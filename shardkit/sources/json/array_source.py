@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
-from shardkit.errors import DamagedFileError, ShardkitError
+from shardkit.errors import DamagedFileError
 from shardkit.features import Features
-from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, SourceSettings, numbered, place
-from shardkit.sources.columns.folder_columns import FolderColumns, with_folder_columns
+from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, numbered, place
+from shardkit.sources.columns.folder_columns import FolderColumns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS
 from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head
 from shardkit.sources.json.bad_lines import parse_line, readers, wider_lines
 from shardkit.sources.json.decoder import try_decode
 from shardkit.sources.json.object_bounds import Elements, FrameError, State, iter_elements, state_behind_element
-from shardkit.sources.json.type_sample import Inferred, Rows, infer_features
+from shardkit.sources.json.type_sample import Inferred, Rows, SampledSource, infer_features
 from shardkit.sources.json.value_modes import Mode, written_modes
 from shardkit.sources.text.blocks import Lines, RecordTooLongError, TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers, line_at
@@ -39,7 +39,7 @@ _CALLED_JSON = re.compile(r"\.json(\.\w+)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class JsonArraySource(SourceSettings):
+class JsonArraySource(SampledSource):
     """Arrays of objects, and objects one behind the other."""
 
     format: str = "json"
@@ -54,21 +54,9 @@ class JsonArraySource(SourceSettings):
             return _CALLED_JSON.search(name) is not None
         return _RECOGNIZED.match(text) is not None
 
-    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
-        """Returns the keys that the heads of the files hold, as for JSON Lines.
-
-        Raises:
-            UsageError: If a key cannot name a column, or the only object has a list of objects.
-        """
-        return with_folder_columns(_infer(files, options).features, files, options.drop_columns)
-
-    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-        """Returns which columns hold values of several types."""
-        try:
-            return _infer(files, options).notes
-        except ShardkitError:
-            # The columns are declared, and these were not looked at.
-            return ()
+    def sample(self, files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
+        """Returns what the objects in the heads of the files have."""
+        return _infer(files, options)
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the files behind elements, for which large ones are read once; a compressed file is one split."""
@@ -117,7 +105,7 @@ class JsonArraySource(SourceSettings):
                     yield folders.fill(maker.clean(block, *parsed))
 
 
-# `notes` is asked behind `infer`.
+# `infer` and `notes` ask for it.
 @functools.lru_cache(maxsize=1)
 def _infer(files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
     return infer_features(

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from shardkit.errors import DamagedFileError, ShardkitError
+from shardkit.errors import DamagedFileError
 from shardkit.features import Features
-from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, SourceSettings, numbered, place
-from shardkit.sources.columns.folder_columns import FolderColumns, with_folder_columns
+from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, numbered, place
+from shardkit.sources.columns.folder_columns import FolderColumns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly, read_head
 from shardkit.sources.json.bad_lines import parse_line, readers, wider_lines
 from shardkit.sources.json.decoder import try_decode
 from shardkit.sources.json.table_signs import check_not_arrays
-from shardkit.sources.json.type_sample import Inferred, Rows, infer_features
+from shardkit.sources.json.type_sample import Inferred, Rows, SampledSource, infer_features
 from shardkit.sources.json.value_modes import Mode, written_modes
 from shardkit.sources.text.blocks import Lines
 from shardkit.sources.text.line_numbers import LineNumbers
@@ -38,30 +38,14 @@ _ARRAY = re.compile(rb"\s*\[\s*(\{|$)")
 
 
 @dataclass(frozen=True)
-class JsonLinesSource(SourceSettings):
+class JsonLinesSource(SampledSource):
     """JSON Lines."""
 
     format: str = "jsonl"
 
-    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
-        """Returns the keys that the heads of the files hold, and places evenly spread over large files.
-
-        Behind them stand the columns that folders name, such as `year=2013`.
-        Where bad rows are tolerated, lines that are no objects and damaged files are passed over, and less than half of
-        the objects may be of another shape than the others.
-
-        Raises:
-            UsageError: If a key cannot name a column, or the only object has a list of objects.
-        """
-        return with_folder_columns(_infer(files, options).features, files, options.drop_columns)
-
-    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-        """Returns which columns hold values of several types."""
-        try:
-            return _infer(files, options).notes
-        except ShardkitError:
-            # The columns are declared, and these were not looked at.
-            return ()
+    def sample(self, files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
+        """Returns what the objects in the heads of the files, and at places evenly spread over large files have."""
+        return _infer(files, options)
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the files at the ends of lines; a compressed file is one split."""
@@ -72,11 +56,7 @@ class JsonLinesSource(SourceSettings):
     def read(
         self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
     ) -> Iterator[RowBatch]:
-        """Yields the rows of one split.
-
-        Raises:
-            DamagedFileError: If a line is too long, or the file is no JSON Lines.
-        """
+        """Yields the rows of one split. Raises DamagedFileError if a line is too long, or the file is no JSON Lines."""
         file = files[split.file_start]
         with guard_unchanged(file):
             folders = FolderColumns(file, features)
@@ -120,7 +100,7 @@ class JsonLinesSource(SourceSettings):
                 yield maker.clean(block, *parsed)
 
 
-# `notes` is asked behind `infer`.
+# `infer` and `notes` ask for it.
 @functools.lru_cache(maxsize=1)
 def _infer(files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
     return infer_features(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import shlex
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
-from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
+from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, ShardkitError, UsageError
 from shardkit.features import Feature, Features
 from shardkit.messages import shown
-from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.base import RawFile, SourceOptions, SourceSettings
 from shardkit.sources.columns.dropped_columns import check_dropped, drop_option, without_keys
-from shardkit.sources.columns.folder_columns import folder_names
+from shardkit.sources.columns.folder_columns import folder_names, with_folder_columns
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.json.seen_values import TOLERATE, MixedColumn
 from shardkit.sources.json.table_signs import note_on_columns, way_to_rows_within
@@ -39,6 +41,34 @@ class Inferred(NamedTuple):
 
     features: Features
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SampledSource(SourceSettings, ABC):
+    """A source whose columns are the keys of the objects in a sample."""
+
+    @abstractmethod
+    def sample(self, files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
+        """Returns what the objects of a sample have. It is called by `infer` and by `notes`."""
+
+    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
+        """Returns the keys of the sample; behind them stand the columns that folders name, such as `year=2013`.
+
+        Where bad rows are tolerated, lines that are no objects and damaged files are passed over, and less than half of
+        the objects may be of another shape than the others.
+
+        Raises:
+            UsageError: If a key cannot name a column, or the only object has a list of objects.
+        """
+        return with_folder_columns(self.sample(files, options).features, files, options.drop_columns)
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns which columns hold values of several types."""
+        try:
+            return self.sample(files, options).notes
+        except ShardkitError:
+            # The columns are declared, and these were not looked at.
+            return ()
 
 
 def infer_features(
