@@ -24,18 +24,17 @@ from train.loop.nonfinite import Batches, not_a_number, weights_not_finite
 from train.loop.step_loop import StepLoop
 from train.models.user_model import call_user_code, model_path
 from train.optimization.communication import measure_all_reduce_s
-from train.optimization.first_replica import sharing_of_first
 from train.optimization.memory_estimate import advise, estimate_memory
 from train.optimization.precision import find_not_finite
+from train.optimization.replicas import sharing_of_first
 from train.options.step_plan import TrainPlan
 from train.parameter_servers import dismiss
 from train.parts import make_record
 from train.reporting.early_stopping import best_epoch, choose_monitor, should_stop
 from train.reporting.metric_sums import Sums, zero_sums
 from train.reporting.metrics import EpochMetrics, Meter
-from train.reporting.profiler import Profiler
 from train.reporting.report import Reporter
-from train.reporting.tensorboard import TensorBoardWriter
+from train.reporting.tensorboard import Profiler, TensorBoardWriter
 from train.runs.best_checkpoint import keep_best
 from train.runs.checkpoints import Checkpoints, Restored, Trained
 from train.runs.request import Request, newer_note

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from shardkit.errors import UsageError
 from shardkit.reading.lengths import count_lengths
 from shardkit.reading.splits import Splits
 from train.asynchronous.steps import UnitSteps
@@ -26,12 +27,11 @@ from train.models.factory import load_builder
 from train.models.model_inputs import ModelBundle, ModelSettings
 from train.models.user_model import check_model
 from train.optimization.gradients import ComputeGradients, gradient_function
-from train.optimization.memory import configure_memory
 from train.optimization.objectives import Objective
 from train.optimization.optimizers import make_optimizer
 from train.optimization.precision import set_precision
 from train.optimization.recompute import recomputing
-from train.optimization.replica_seeds import with_replica_seeds
+from train.optimization.replicas import with_replica_seeds
 from train.optimization.step import evaluate_step, train_step
 from train.optimization.updater import Updater
 from train.options.config import LabelSpec
@@ -198,3 +198,34 @@ def assign_length_buckets(request: Request, bundle: ModelBundle, opened: Splits)
         found[name] = bucket_split(feature.name, wanted, lengths, count_lengths(lengths))
         wanted = found[name].boundaries
     return found
+
+
+def configure_memory(limit_mib: int | None) -> None:
+    """Sets how much memory TensorFlow takes of each GPU; must be called before it computes anything.
+
+    Args:
+        limit_mib: Of each GPU; None takes memory as it is needed, so that others can use the GPU, too.
+
+    Raises:
+        UsageError: If there is no GPU to limit, or TensorFlow has begun.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if limit_mib is not None and not gpus:
+        raise UsageError(
+            "--memory-limit is for GPUs, and there is none",
+            next_step="Leave it out; a smaller --global-batch-size or --accumulate needs less memory",
+        )
+    try:
+        # All alike, because TensorFlow refuses growth on some of them only.
+        for gpu in gpus:
+            if limit_mib is None:
+                tf.config.experimental.set_memory_growth(gpu, True)
+            else:
+                configuration = tf.config.LogicalDeviceConfiguration(memory_limit=limit_mib)
+                tf.config.set_logical_device_configuration(gpu, [configuration])
+    except RuntimeError as error:
+        raise UsageError(
+            "the memory of the GPUs cannot be set any more",
+            why="TensorFlow has already computed in this process",
+            next_step="Set it in a separate process, before anything else uses TensorFlow",
+        ) from error

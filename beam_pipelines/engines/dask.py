@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from beam_pipelines.engines.native import NativeEngine, Session, Work
@@ -21,10 +26,19 @@ from beam_pipelines.engines.settings import (
     value_of,
 )
 from beam_pipelines.engines.watch import KEPT, cancel_soon
+from shardkit.clusters import addresses
 from shardkit.clusters.addresses import CONNECT_S
 from shardkit.conversion.shards.chunks import UnitKey
 from shardkit.conversion.steps import Step, call_step, close_plan
 from shardkit.errors import StorageError, UsageError
+
+_SCHEDULER = "scheduler of Dask"
+# Protocols that use a port. The port is checked for each; the program there is asked over the first only.
+_PROTOCOLS = ("tcp", "tls", "ws", "wss")
+
+# Dask's profiler asks for the frames of all threads a hundred times a second, and in Python 3.11 that may lock a worker
+# for good when a thread starts meanwhile (github.com/python/cpython/issues/106883). Its result is not shown.
+_CONFIG: dict[str, object] = {"distributed.worker.profile.enabled": False}
 
 # Each piece is one task, which takes the scheduler 1 ms and 7 KB.
 _MAX_PIECES = 100_000
@@ -68,16 +82,12 @@ class Dask(NativeEngine):
 
     def check_address(self, chosen: Sequence[Chosen]) -> None:
         """Checks that the scheduler of a running cluster answers."""
-        from beam_pipelines.engines.dask_scheduler import check_scheduler
 
         if (address := value_of(chosen, "address")) is not None:
             check_scheduler(address)
 
     @contextmanager
     def session(self, work: Work) -> Iterator[Session]:
-        """Begins a session with Dask."""
-        from beam_pipelines.engines.dask_cluster import dask_cluster
-        from beam_pipelines.engines.dask_scheduler import address_of
 
         named = value_of(work.chosen, "address")
         with ExitStack() as stack:
@@ -173,3 +183,130 @@ def _new_client(address: str) -> Any:
                 state=KEPT,
                 next_step="With --debug it shows everything",
             ) from error
+
+
+@contextmanager
+def dask_cluster(num_workers: int, folder: Path | None = None) -> Iterator[str]:
+    """Gives the address of a cluster of so many processes with one thread each.
+
+    Args:
+        folder: For their temporary files, and for records that find no place in memory.
+
+    Raises:
+        StorageError: If they do not start.
+    """
+    import dask
+    from distributed import LocalCluster
+
+    # Dask gives its settings to a worker that replaces a dead one as they are at that time.
+    # The folder of the scheduler, for which LocalCluster has no argument.
+    own = {} if folder is None else {"temporary-directory": str(folder)}
+    with dask.config.set(_CONFIG | own):
+        try:
+            cluster = LocalCluster(
+                n_workers=num_workers,
+                # What takes a process down takes one piece of work along.
+                threads_per_worker=1,
+                processes=True,
+                # A process that is killed removes nothing; what it left is found by the next run.
+                local_directory=folder and str(folder),
+                env={} if folder is None else {"TMPDIR": str(folder)},
+                # None would be Dask's usual port, and a second cluster of a machine warns that it is taken.
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                silence_logs=logging.CRITICAL,
+                preload=[__name__],
+            )
+        except (RuntimeError, OSError, TimeoutError) as error:
+            raise StorageError(
+                "the workers of Dask did not start",
+                why=" ".join(str(error).split()) or type(error).__name__,
+                state="Nothing was committed",
+                next_step="Run the same command again, with fewer --workers if there is too little memory",
+            ) from error
+        try:
+            yield cluster.scheduler_address
+        finally:
+            with suppress(Exception):
+                cluster.close(timeout=5)
+
+
+def dask_setup(worker: object) -> None:
+    """Silences the log of a worker.
+
+    Dask finds it by this name, and calls it in every worker that preloads this module.
+    """
+    if not os.environ.get("SHARDKIT_DEBUG"):
+        logging.disable(logging.CRITICAL)
+
+
+def check_scheduler(named: str) -> None:
+    """Checks that a scheduler answers, given its address or the file that holds it.
+
+    Raises:
+        UsageError: If the address is none.
+        StorageError: If it does not answer.
+    """
+    addresses.refuse_storage_options()
+    _check_address(address_of(named))
+
+
+def address_of(named: str) -> str:
+    """Returns the address of a scheduler, which may be named by the file that it wrote.
+
+    Raises:
+        UsageError: If that file cannot be read.
+    """
+    if not named.endswith(".json"):
+        return named
+    try:
+        return str(json.loads(Path(named).read_bytes())["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            "the scheduler file cannot be read",
+            where=named,
+            why=str(error),
+            state=addresses.UNTOUCHED,
+            next_step="Name the file that dask scheduler --scheduler-file wrote",
+        ) from error
+
+
+def _check_address(address: str) -> None:
+    from distributed.comm.addressing import parse_address, parse_host_port
+    from distributed.comm.registry import get_backend
+
+    try:
+        scheme, place = parse_address(address)
+        get_backend(scheme)
+        if scheme not in _PROTOCOLS:
+            return
+        host, port = parse_host_port(place)
+    except ValueError as error:
+        raise UsageError(
+            f"{address!r} is no address of a {_SCHEDULER}",
+            why=str(error),
+            state=addresses.UNTOUCHED,
+            next_step="Write it like --engine-option address=tcp://HOST:8786",
+        ) from error
+    addresses.check_port(_SCHEDULER, address, host, port)
+    if scheme == _PROTOCOLS[0]:
+        try:
+            identity = asyncio.run(_identity(address))
+        except Exception as error:  # Another service may answer anything.
+            why = "the program there does not answer as one"
+            raise addresses.no_answer(_SCHEDULER, address, why) from error
+        if identity.get("type") != "Scheduler":
+            raise addresses.no_answer(_SCHEDULER, address, f"the program there is a {identity.get('type')}")
+
+
+async def _identity(address: str) -> dict[str, Any]:
+    from distributed.core import connect
+
+    async with asyncio.timeout(addresses.CONNECT_S):
+        comm = await connect(address, timeout=addresses.CONNECT_S)
+        try:
+            await comm.write({"op": "identity", "reply": True})
+            found = await comm.read()
+        finally:
+            comm.abort()
+    return found if isinstance(found, dict) else {}

@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol, cast
 
+import msgspec
+
 from beam_pipelines.engines.settings import Chosen, EngineOptions, EngineSpec, Facts, choose_settings, number_of
 from shardkit.conversion.engines import ENGINES
 from shardkit.conversion.plan import Plan
@@ -21,14 +23,7 @@ from shardkit.errors import StorageError, UsageError, missing_extra
 
 
 class Engine(abc.ABC):
-    """What runs a conversion: one with a spec takes options.
-
-    Args:
-        options: What the user asks of it.
-
-    Attributes:
-        packages: Whose absence the extra of the engine mends.
-    """
+    """What runs a conversion: one with a spec takes options."""
 
     spec: ClassVar[EngineSpec | None] = None
     packages: ClassVar[tuple[str, ...]] = ()
@@ -138,7 +133,6 @@ class Engine(abc.ABC):
         Args:
             plan: What is to be done; it is stored before it is run.
             num_workers: Pieces of work at the same time, where the engine leaves that to its caller.
-            say: Shows a line to the user.
 
         Raises:
             UsageError: If the engine lacks something, before anything is read.
@@ -151,7 +145,6 @@ class Start(NamedTuple):
 
     Attributes:
         run: Runs the plan at a path, given what to do when a worker is lost; that must end the process.
-        stop: Ends what runs on this machine, within seconds.
         read_progress: Returns how far it is, where no folder holds that.
         remote: The run, where it goes on when the command ends.
         is_this_process: Whether all of the work is done in this process.
@@ -180,9 +173,7 @@ class RemoteRun(Protocol):
     """A run that goes on when the command ends.
 
     Attributes:
-        jobs_url: Where a browser shows all jobs.
         cancel_s: The longest that `cancel` takes.
-        is_submitting: Whether the job is being handed over.
         is_cancel_taken: Whether the service took the order to end it.
     """
 
@@ -197,11 +188,7 @@ class RemoteRun(Protocol):
         """The job, as soon as it was handed over."""
 
     def cancel(self) -> str:
-        """Cancels the job, and returns its state.
-
-        Raises:
-            Exception: If the service does not answer.
-        """
+        """Cancels the job, and returns its state. Raises Exception if the service does not answer."""
 
     def after_cancel(self, plan: Plan, state: str | None) -> str:
         """Returns a sentence on the job and what it committed, given the state that `cancel` returned, if it did."""
@@ -219,3 +206,31 @@ def class_of(name: str) -> type[Engine]:
     """Returns the class of an engine, which is imported when it is asked for."""
     module, _, name_in_it = ENGINES[name].runs.partition(":")
     return cast(type[Engine], getattr(importlib.import_module(module), name_in_it))
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """What of an engine is here.
+
+    Attributes:
+        name: Of `--runner`.
+        versions: Of its packages and program.
+        lacks: The first thing that it lacks, and the next step; None where it is ready.
+    """
+
+    name: str
+    versions: tuple[str, ...]
+    lacks: str | None
+
+
+def readiness() -> tuple[Readiness, ...]:
+    """Returns every engine."""
+    return tuple(map(_readiness_of, ENGINES))
+
+
+def _readiness_of(name: str) -> Readiness:
+    engine, lacks = engine_for(EngineOptions(runner=name)), None
+    try:
+        engine.require()
+    except UsageError as error:
+        lacks = f"{error.what}. {error.next_step}"
+    return Readiness(name=name, versions=engine.versions(), lacks=lacks)

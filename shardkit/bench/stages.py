@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-from shardkit.dataset.block_index import BlockRef
+from shardkit.dataset.block_index import BlockRef, SplitBlocks
 from shardkit.dataset.block_loader import Block, BlockLoader
 from shardkit.dataset.block_reader import BlockReader, Framed
 from shardkit.dataset.open import Dataset
-from shardkit.dataset.split_blocks import SplitBlocks
 from shardkit.features import Features
 from shardkit.reading.batch import Assembler, Batch, BatchMaker
 from shardkit.reading.epoch_plan import SplitPlan
@@ -71,9 +70,7 @@ def measure_stages(
     when a batch needs them and given back as the reader does, because fresh memory costs as much as a copy.
 
     Args:
-        split: Name of a split that holds examples.
         batch_size: Examples of a batch, no more than there are.
-        shuffle: Whether rows are mixed as the reader does.
         seconds: About the time it may take; one batch is read at least.
     """
     blocks = SplitBlocks(dataset, split)

@@ -48,7 +48,7 @@ def command(ctx: click.Context, url: str | None, num_rounds: int | None, as_json
     A store is written to, in a new folder .shardkit-doctor-* below URL that is removed again, in total about 60 MiB;
     nothing else there is read or changed. Ends with exit code 1 if anything is wrong, 5 if the store does not answer.
     """
-    from beam_pipelines.engines.readiness import readiness
+    from beam_pipelines.engines.engine import readiness
     from shardkit.cli.engines import print_engines
     from shardkit.doctor.installation import inspect_installation
     from shardkit.doctor.kernel import check_kernel

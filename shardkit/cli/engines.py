@@ -11,7 +11,7 @@ from shardkit.cli.shell.command import ExampleCommand, print_document, write_exa
 from shardkit.conversion.engines import ENGINES
 
 if TYPE_CHECKING:
-    from beam_pipelines.engines.readiness import Readiness
+    from beam_pipelines.engines.engine import Readiness
 
 
 class _EngineGroup(click.Group):
@@ -43,7 +43,7 @@ def list_engines(as_json: bool) -> None:
     """Show every engine of --runner: what of it is installed, and what it lacks. Nothing is started or asked."""
     import msgspec
 
-    from beam_pipelines.engines.readiness import readiness
+    from beam_pipelines.engines.engine import readiness
 
     if as_json:
         print_document(msgspec.to_builtins(readiness()))

@@ -5,19 +5,57 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from shardkit.conversion.inputs.media_notes import media_notes, unsigned_notes
 from shardkit.conversion.plan import Plan
 from shardkit.encoding.kernel import HAS_KERNEL
 from shardkit.errors import UsageError
+from shardkit.features import Feature, Features
+from shardkit.file_types import suffix_of
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile
-from shardkit.sources.file_words import name_notes
 from shardkit.sources.folders.class_folders import class_of, folder_notes
 from shardkit.sources.formats import format_named
 from shardkit.sources.split_names import in_order, split_of
+from shardkit.sources.split_words import words_beside_split
 from shardkit.transforms.pipeline import transform_notes
 from shardkit.units import format_count, format_number
+
+_MANY_FILES = 100
+_LISTED_NAMES = 3
+_PART_WORDS = frozenset({"part", "parts", "chunk", "shard", "batch", "data", "file", "split", "fold", "page"})
+_NUMBERED = re.compile(r"\d")
+
+# What tf.io.decode_image and tf.audio.decode_wav of TensorFlow 2.21 do not decode, or decode wrong.
+_TITLES = {
+    "image/tiff": "TIFF",
+    "image/x-portable-anymap": "PNM",
+    "image/bmp": "BMP of fewer than 24 bits",
+    "audio/flac": "FLAC",
+    "audio/ogg": "Ogg",
+    "audio/mpeg": "MP3",
+    "audio/aiff": "AIFF",
+    "audio/basic": "AU",
+    "audio/x-caf": "CAF",
+    "audio/x-rf64": "RF64",
+    "audio/x-rifx": "RIFX",
+    "audio/x-w64": "W64",
+}
+_OF_SEVERAL_FRAMES = ("image/gif", "image/webp", "image/tiff")
+_SUFFIXES = {
+    **dict.fromkeys((".tif", ".tiff"), "image/tiff"),
+    **dict.fromkeys((".pbm", ".pgm", ".ppm", ".pnm"), "image/x-portable-anymap"),
+    **dict.fromkeys((".aif", ".aiff", ".aifc"), "audio/aiff"),
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".bmp": "image/bmp",
+    ".flac": "audio/flac",
+    ".ogg": "audio/ogg",
+    ".mp3": "audio/mpeg",
+    ".au": "audio/basic",
+    ".caf": "audio/x-caf",
+    ".w64": "audio/x-w64",
+}
 
 _FEW_FILES = 16
 # As Hugging Face and Kaggle call columns that name splits.
@@ -129,3 +167,91 @@ def _kernel_notes() -> tuple[str, ...]:
     if HAS_KERNEL:
         return ()
     return ("the compiled kernel was not built: encoding takes many times longer (install with a C++ compiler)",)
+
+
+def media_notes(features: Features, before: Features, names: Iterable[str]) -> tuple[str, ...]:
+    """Returns notes on what TensorFlow does not decode, and on images of which the first frame is stored."""
+    kinds = {(f.media_type or "").partition("/")[0] for f in (*features, *before)}
+    suffixes = {suffix_of(name) for name in names} if kinds & {"image", "audio"} else set()
+    is_rewritten = [f for f in before if f.media_type not in (None, *(g.media_type for g in features))]
+    return (*_undecodable(features, suffixes), *_frames(is_rewritten, suffixes))
+
+
+def unsigned_notes(features: Features) -> tuple[str, ...]:
+    """Returns a note on columns of uint64, whose largest values other readers take for negative ones."""
+    names = [shown(f.name) for f in features if f.dtype == "uint64"]
+    if not names:
+        return ()
+    return (
+        f"uint64 in {', '.join(names)}: a tf.train.Example holds int64, so values from 2**63 on are stored as negative "
+        "ones of the same 64 bits, as TFDS does; shardkit reads them back as they were, other readers do not",
+    )
+
+
+def _types_of(feature: Feature, suffixes: Iterable[str]) -> list[str]:
+    kind, _, subtype = (feature.media_type or "").partition("/")
+    if subtype != "*":
+        return [feature.media_type or ""]
+    return sorted({t for s, t in _SUFFIXES.items() if s in suffixes and t.startswith(kind)})
+
+
+def _undecodable(features: Features, suffixes: Iterable[str]) -> Iterator[str]:
+    for feature in features:
+        found = [_TITLES[t] for t in _types_of(feature, suffixes) if t in _TITLES]
+        if found and feature.dtype == "bytes":
+            is_image = (feature.media_type or "").startswith("image/")
+            advice = "--image-format png stores it as PNG" if is_image else "--audio samples stores the decoded samples"
+            yield f"TensorFlow does not decode {', '.join(found)}: {advice}"
+
+
+def _frames(images: Iterable[Feature], suffixes: Iterable[str]) -> Iterator[str]:
+    if any(t in _OF_SEVERAL_FRAMES for f in images for t in _types_of(f, suffixes)):
+        yield "of an image with several frames or pages, the first is stored"
+
+
+def name_notes(files: Sequence[RawFile]) -> tuple[str, ...]:
+    """Returns notes on files of one split whose names differ in words, which become no column.
+
+    Words for splits, numbers and parts say nothing of the rows.
+
+    Args:
+        files: Of tables, or of texts whose lines are rows.
+    """
+    groups: dict[str | None, set[str]] = {}
+    for file in files:
+        if file.shard is None:
+            groups.setdefault(split_of(file), set()).add(file.name.rpartition("/")[2])
+    few = [bases for bases in groups.values() if 1 < len(bases) <= _MANY_FILES]
+    versions = next((pair for bases in few if (pair := _versions(bases)) is not None), None)
+    if versions is not None:
+        first, second = map(printable, versions)
+        return (
+            f"{first} and {second} are read together, and one may be a part or another version of the other; "
+            f"--exclude {shlex.quote(second)} leaves it out, --source-column NAME tells their rows apart",
+        )
+    bases = next((bases for bases in few if _differ_in_words(bases)), None)
+    if bases is None:
+        return ()
+    listed = ", ".join(map(printable, sorted(bases)[:_LISTED_NAMES])) + (", ..." if len(bases) > _LISTED_NAMES else "")
+    return (f"the names {listed} become no column; --source-column NAME gives each row the path of its file",)
+
+
+def _differ_in_words(bases: Collection[str]) -> bool:
+    if any(_NUMBERED.search(base) for base in bases):
+        return False
+    words = [_words_of(base) for base in bases]
+    own = [found - frozenset.intersection(*words) for found in words]
+    return len(set(own)) > 1 and all(own)
+
+
+def _versions(bases: Collection[str]) -> tuple[str, str] | None:
+    """Returns two names of which one has all words of the other and more, as `bank.csv` and `bank-full.csv`."""
+    words = {base: _words_of(base) for base in sorted(bases)}
+    shortest = min(words, key=lambda base: len(words[base]))
+    stem = re.compile(rf"(?<![^\W_]){re.escape(shortest.partition('.')[0])}(?![^\W_])", re.IGNORECASE)
+    longer = next((base for base, found in words.items() if found > words[shortest] and stem.search(base)), None)
+    return None if longer is None else (shortest, longer)
+
+
+def _words_of(base: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in words_beside_split(base) if len(word) > 1) - _PART_WORDS

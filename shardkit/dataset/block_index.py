@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from shardkit.dataset.manifest import ShardInfo
+from shardkit.dataset.open import Dataset
 from shardkit.encoding.codec import GZIP_HEADER_BYTES
+
+Int64s = npt.NDArray[np.int64]
+_NUM_LISTED_SHARDS = 256
 
 
 def is_whole_file(shard: ShardInfo) -> bool:
@@ -61,3 +69,29 @@ def list_blocks(shard: ShardInfo) -> tuple[BlockRef, ...]:
         )
         start += num_bytes
     return tuple(found)
+
+
+class SplitBlocks:
+    """All blocks of a split in their stored order.
+
+    Attributes:
+        num_examples: Of each block.
+        ends: Position in the split after the last example of each block.
+    """
+
+    def __init__(self, dataset: Dataset, split: str) -> None:
+        self._shards = dataset.split_shards(split)
+        blocks_each, self.num_examples = self._shards.block_examples()
+        self._stops_of_shards = np.cumsum(blocks_each)
+        self._firsts_of_shards = self._stops_of_shards - blocks_each
+        self.ends: Int64s = np.cumsum(self.num_examples)
+        self._list = functools.lru_cache(_NUM_LISTED_SHARDS)(lambda shard: list_blocks(self._shards[shard]))
+
+    def ref(self, index: int) -> BlockRef:
+        """Returns where a block lies.
+
+        Args:
+            index: 0-based position among all blocks of the split.
+        """
+        shard = int(np.searchsorted(self._stops_of_shards, index, side="right"))
+        return self._list(shard)[index - int(self._firsts_of_shards[shard])]

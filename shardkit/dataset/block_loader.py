@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardkit.dataset.block_index import BlockRef
+from shardkit.dataset.block_index import BlockRef, SplitBlocks
 from shardkit.dataset.block_reader import BlockReader, list_runs, map_blocks
 from shardkit.dataset.open import Dataset
-from shardkit.dataset.split_blocks import SplitBlocks
 from shardkit.dataset.stored_blocks import Stored
 from shardkit.encoding.decoder import scan_whole
 from shardkit.encoding.kernel import Int64s, gather

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, as_completed
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from shardkit.dataset.card import put_card
-from shardkit.errors import ShardkitError, UsageError, missing_extra
+from shardkit.errors import ConflictError, ShardkitError, UsageError, missing_extra
 from shardkit.exporting.base import Rows, WrittenFile
 from shardkit.exporting.options import ExportRequest, format_named
-from shardkit.exporting.place import claim, scratch_file, sizes_below
-from shardkit.exporting.plan import ExportPlan, FilePlan, files_of, plan_export
+from shardkit.exporting.plan import ExportPlan, FilePlan, decode_plan, encode_plan, files_of, plan_export
 from shardkit.features import Features
 from shardkit.reading.batch import Assembler
 from shardkit.reading.row_files import record_batch
@@ -25,6 +27,10 @@ from shardkit.reading.split import Split
 from shardkit.reading.splits import Splits
 from shardkit.runtime.threads import current_stop_event, worker_threads
 from shardkit.storage import files as storage
+from shardkit.storage.links import refuse_link
+from shardkit.storage.temporary_files import temporary_beside
+
+PLAN_NAME = "export.json"
 
 _GO_ON = "Run the same command again: it goes on where it stopped"
 
@@ -46,9 +52,6 @@ class Exported(NamedTuple):
 
 class Export:
     """An export that is planned and has its folder.
-
-    Attributes:
-        todo: The files that are not there yet.
 
     Args:
         overwrite: Whether an export of something else that is there is removed.
@@ -81,7 +84,6 @@ class Export:
         """Writes the files.
 
         Args:
-            num_threads: Files that are written at the same time.
             progress: Called from several threads with numbers of uncompressed bytes just read.
 
         Raises:
@@ -148,3 +150,78 @@ def _read(split: Split, features: Features, file: FilePlan, progress: Progress) 
         yield record_batch(assembler.assemble([(block, row - first, stop - first)]), features)
         progress(len(block.frames) * (stop - row) // len(block.starts))
         row = stop
+
+
+def claim(target: str, plan: ExportPlan, *, overwrite: bool) -> None:
+    """Makes a folder that of a plan, and removes the export of another plan from it if that is wanted.
+
+    Raises:
+        ConflictError: If it holds something else.
+        UnsafeError: If the folder of a split is a link.
+    """
+    where, place = storage.redact(target), storage.join(target, PLAN_NAME)
+    names = [name for name in storage.list_names(target) if not name.startswith(".")]
+    held = decode_plan(storage.read_bytes(place), where) if PLAN_NAME in names else None
+    if held is None and names:
+        raise ConflictError(
+            "there is something already that is no export",
+            where=where,
+            why=f"it holds {names[0]!r}",
+            state="It is untouched",
+            next_step="Name another folder",
+        )
+    if held is not None and held != plan and not overwrite:
+        raise ConflictError(
+            "there is another export already",
+            where=where,
+            why=_difference(held, plan),
+            state="It is untouched",
+            next_step="Name another folder, or replace it with --overwrite",
+        )
+    for split in (*(held.splits if held else ()), *plan.splits):
+        refuse_link(target, split.name)
+    if held is not None and held != plan:
+        _remove(target, held)
+    if held != plan:
+        storage.make_folder(target)
+        storage.commit_exclusive(place, encode_plan(plan))
+    for folder in (target, *(storage.join(target, split.name) for split in plan.splits)):
+        storage.remove_dead_temporaries(folder)
+
+
+def _difference(held: ExportPlan, plan: ExportPlan) -> str:
+    if held.format != plan.format:
+        return f"it is {format_named(held.format).title}, not {format_named(plan.format).title}"
+    if (held.dataset, held.version) != (plan.dataset, plan.version):
+        if held.dataset == plan.dataset or held.version == plan.version:
+            return "it is of another dataset"
+        return f"it is of version {held.version}, not {plan.version}; files of several versions do not go together"
+    if held.features != plan.features:
+        return "it has other columns"
+    return "it has other splits, or files of other sizes"
+
+
+def _remove(target: str, plan: ExportPlan) -> None:
+    """Removes the files of an export, and what makes the folder its own at last: cut off, it can be done again."""
+    indexes = [format_named(plan.format).index_name(split.name) for split in plan.splits]
+    for name in (*filter(None, indexes), *(file.path for file in files_of(plan)), PLAN_NAME):
+        storage.delete_file(storage.join(target, name))
+
+
+def sizes_below(target: str) -> dict[str, int]:
+    """Returns the sizes of the files below a folder, by path relative to it."""
+    prefix = f"{target.rstrip('/')}/"
+    return {found.path.removeprefix(prefix): found.num_bytes for found in storage.list_files(target)}
+
+
+@contextmanager
+def scratch_file(target: str) -> Iterator[Path]:
+    """Yields the path of a new local file, beside a local target, which is removed at the end."""
+    if storage.is_local(target):
+        place = storage.local_path(target)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_beside(place) as (path, _):
+            yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="shardkit-export-") as folder:
+        yield Path(folder) / "file"

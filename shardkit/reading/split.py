@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shardkit.dataset.block_index import SplitBlocks
 from shardkit.dataset.block_loader import BlockLoader
 from shardkit.dataset.open import Dataset
-from shardkit.dataset.split_blocks import SplitBlocks
 from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.reading.batch import Assembler, Batch, Ragged
@@ -265,9 +265,6 @@ class Split(Sequence[dict[str, Any]]):
 
     def keep_in_memory(self, num_threads: int = ReadingOptions().num_threads) -> None:
         """Reads the split once and keeps its records, `num_framed_bytes`; nothing is read or inflated after that.
-
-        Args:
-            num_threads: Blocks that are worked on at once.
 
         Raises:
             DamageError: If it cannot be read; names shard and block.

@@ -1,13 +1,17 @@
-"""A DuckDB without files and network, with one thread and UTC, and facts about its functions."""
+"""A DuckDB without files and network, with one thread and UTC: facts about its functions, and SQL as its trees."""
 
 from __future__ import annotations
 
 import functools
+import json
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardkit.errors import UsageError, missing_extra
 from shardkit.messages import printable
+
+Node = dict[str, Any]
 
 if TYPE_CHECKING:
     import duckdb
@@ -40,11 +44,7 @@ class FunctionInfo(NamedTuple):
 
 
 def session() -> duckdb.DuckDBPyConnection:
-    """Returns this thread's connection to an empty database in memory.
-
-    Raises:
-        UsageError: If DuckDB is not installed.
-    """
+    """Returns this thread's connection to an empty database in memory. Raises UsageError if DuckDB is not installed."""
     found: duckdb.DuckDBPyConnection | None = getattr(_local, "session", None)
     if found is None:
         found = _local.session = _open()
@@ -96,3 +96,39 @@ def _open() -> duckdb.DuckDBPyConnection:
             next_step="Run: pip install 'shardkit[sql]', which installs a version that can",
         ) from error
     return connection
+
+
+def to_sql(node: Node) -> str:
+    """Returns the SQL of a SELECT."""
+    document = json.dumps({"error": False, "statements": [{"node": node, "named_param_map": []}]})
+    text: str = session().execute("SELECT json_deserialize_sql(?::JSON)", [document]).fetchall()[0][0]
+    return text
+
+
+def operator(kind: str, child: Node) -> Node:
+    """Returns an operator of one operand, without a name."""
+    plain = {**child, "alias": ""}
+    return {"class": "OPERATOR", "type": kind, "alias": "", "query_location": 0, "children": [plain]}
+
+
+def column_words(parts: Sequence[Node | None]) -> set[str]:
+    """Returns the words, in lower case, by which expressions speak of columns."""
+    found = (node for node in nodes(parts) if node["class"] == "COLUMN_REF")
+    return {word.lower() for node in found for word in node["column_names"]}
+
+
+def column(name: str, alias: str = "") -> Node:
+    """Returns an expression that is a column."""
+    return {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": alias, "query_location": 0, "column_names": [name]}
+
+
+def nodes(value: object) -> Iterator[Node]:
+    """Yields all expressions below a value, itself included."""
+    if isinstance(value, dict):
+        if "class" in value:
+            yield value
+        for inner in value.values():
+            yield from nodes(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from nodes(inner)

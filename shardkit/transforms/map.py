@@ -40,7 +40,7 @@ from shardkit.transforms.steps import (
     empty_batch,
     run_halving,
 )
-from shardkit.transforms.user_code import OPTION, UserCodeError, UserMemoryError, load_function
+from shardkit.transforms.user_files import OPTION, UserCodeError, UserMemoryError, load_function
 
 ROW_COLUMN = "__row__"
 
@@ -51,11 +51,7 @@ _MEDIA_TYPE, _VOCABULARY, _SHAPE = b"media_type", b"vocabulary", b"shape"
 
 
 class MapStep:
-    """A user's function.
-
-    Raises:
-        UsageError: If it cannot be loaded, or what columns it gives cannot be found out.
-    """
+    """A user's function. Raises UsageError if it cannot be loaded, or what columns it gives cannot be found out."""
 
     option = OPTION
     sources: Mapping[str, str] | None = None

@@ -14,8 +14,17 @@ from typing import NamedTuple
 from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.messages import printable, shown
-from shardkit.transforms.duckdb_session import functions, quoted, session
-from shardkit.transforms.sql_nodes import Node, column, column_words, nodes, operator, to_sql
+from shardkit.transforms.duckdb_session import (
+    Node,
+    column,
+    column_words,
+    functions,
+    nodes,
+    operator,
+    quoted,
+    session,
+    to_sql,
+)
 from shardkit.transforms.steps import no_such_column
 
 TABLE = "rows"
@@ -64,7 +73,6 @@ class Item(NamedTuple):
 
     Attributes:
         source: The column that is passed on as it is; None if the value is computed.
-        is_nullable: Whether a computed value may be null.
     """
 
     name: str

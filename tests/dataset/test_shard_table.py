@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardkit.dataset.block_index import SplitBlocks
 from shardkit.dataset.manifest import describe_table
 from shardkit.dataset.open import Dataset
 from shardkit.dataset.shard_table import decode_shard_table, encode_shard_table
-from shardkit.dataset.split_blocks import SplitBlocks
 from shardkit.errors import DamageError, UnsafeError
 from shardkit.reading.order import EpochOrder, OrderOptions, Worker, choose_num_lanes
 from shardkit.units import MiB

@@ -4,7 +4,7 @@ import pytest
 
 from shardkit.errors import UsageError
 from shardkit.indexing.listing import is_called_tfrecord
-from shardkit.indexing.split_names import assign_splits, order_of_splits, split_of_name
+from shardkit.indexing.open import assign_splits, order_of_splits, split_of_name
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardkit.conversion.plan_notes import name_notes
 from shardkit.errors import UsageError
 from shardkit.sources.base import RawFile, SourceOptions
-from shardkit.sources.file_words import name_notes
 from shardkit.sources.folders.class_folders import classes_of
 from shardkit.sources.media.image_source import ImageSource
 from shardkit.sources.split_names import (

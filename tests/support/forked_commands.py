@@ -24,7 +24,7 @@ _CONVERTING = (
     "shardkit.cli", "shardkit.cli.convert", "shardkit.cli.run_convert", "shardkit.cli.inspect", "shardkit.cli.verify",
     "shardkit.cli.shell.supervise", "pyarrow.csv", "pyarrow.parquet", "shardkit.sources.csv.source",
     "shardkit.sources.json.array_source", "shardkit.sources.text.source", "beam_pipelines.engines.local",
-    "beam_pipelines.engines.run", "beam_pipelines.engines.dataflow.submit", "beam_pipelines.engines.dask_cluster",
+    "beam_pipelines.engines.run", "beam_pipelines.engines.dataflow.submit", "beam_pipelines.engines.dask",
     "distributed", "beam_pipelines.engines.beam_options", "numpy.ma", "numpy.random", "rich._emoji_codes", "tenacity",
     "s3fs", "gcsfs", "adlfs", "azure.storage.blob.aio",
 )  # fmt: skip

@@ -19,8 +19,8 @@ from train.loop.nonfinite import SMALLER_STEPS
 from train.options.step_plan import TrainPlan
 from train.reporting.metric_sums import Sums, SumsLayout, summarize, zero_sums
 from train.reporting.metrics import EpochMetrics, Meter
-from train.reporting.profiler import Profiler
 from train.reporting.report import Reporter
+from train.reporting.tensorboard import Profiler
 from train.runs.checkpoints import Checkpoints, Restored
 
 
@@ -61,10 +61,8 @@ class LoopParts(NamedTuple):
 
     Attributes:
         plan: Sizes and steps.
-        layout: Of the sums that steps return.
         checkpoint_every: Steps between checkpoints besides those after each epoch; None for those only.
         profiler: Gets every step, too.
-        heartbeat: Given the signs of life of this worker.
         stop: Says before every step whether this worker wants to stop.
         meet: Waits for all workers, which stand after the same step.
         hooks: Called at events.

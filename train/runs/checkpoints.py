@@ -19,7 +19,7 @@ from shardkit.errors import DamageError, UsageError
 from shardkit.storage import files as storage
 from shardkit.storage.regular_files import NotRegularError, open_regular
 from train.optimization.precision import find_not_finite
-from train.optimization.replica_seeds import seed_states
+from train.optimization.replicas import seed_states
 from train.reporting.metric_sums import Sums
 from train.runs.best_checkpoint import remove_others
 from train.runs.run_folder import CHECKPOINT_PREFIX, list_checkpoints, promised_checkpoints

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.dataset.append_info import StatisticsFile, statistics_file
+from shardkit.dataset.block_index import SplitBlocks
 from shardkit.dataset.block_loader import BlockLoader
 from shardkit.dataset.open import Dataset
-from shardkit.dataset.split_blocks import SplitBlocks
 from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.encoding.decoder import RecordDecoder
 from shardkit.errors import DamageError

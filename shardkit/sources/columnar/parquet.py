@@ -18,21 +18,19 @@ from shardkit.encoding.parquet_footer import READABLE_CODECS, RowGroup, codec_na
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
-from shardkit.sources.columnar.arrow_columns import Column, flatten_schema
+from shardkit.sources.columnar.arrow_columns import Column, count_leaves, flatten_schema
 from shardkit.sources.columnar.parquet_expansion import check_pages, expanding_texts
-from shardkit.sources.columnar.parquet_fixed_lists import (
-    REFUSAL,
-    fixed_list_paths,
-    is_fixed_list,
-    open_as_lists,
-    with_nulls_of_lists,
-)
 from shardkit.sources.columnar.parquet_int96 import UNIT, exact_times, fine_columns, in_nanoseconds, int96_paths
 from shardkit.sources.columnar.schemas import MAX_BATCH_ROWS, cut_pieces
 from shardkit.sources.columnar.source import ColumnarSource, Container, CountedContainer, refuse_compressed
 from shardkit.sources.columns.dropped_columns import is_dropped
 from shardkit.sources.files.streams import open_raw
+from shardkit.storage.seekable_file import SplicedFile
 from shardkit.units import KiB, MiB
+
+_REFUSAL = "Expected all lists to be of size"
+_SCHEMA_KEY, _OTHER_KEY = b"ARROW:schema", b"ARROW:unused"
+ReadBatches = Callable[[pq.ParquetFile, list[str] | None], Iterator[pa.RecordBatch]]
 
 _PROBED_ROWS = 64
 _PROBED_TIMES = 1024
@@ -82,7 +80,7 @@ class ParquetSource(ColumnarSource):
             return DamagedFileError(what, where=place(file), why=str(error).rstrip("."))
         if "encrypted metadata" in str(error):
             return _encrypted(file)
-        if REFUSAL in str(error):
+        if _REFUSAL in str(error):
             return DamagedFileError(
                 "lists of fixed size within structs or lists hold nulls",
                 where=place(file),
@@ -146,7 +144,7 @@ class _ParquetFile(CountedContainer):
                 )
                 return some
 
-            return with_nulls_of_lists(parquet, columns, read_some, lambda: open_as_lists(self._raw, self._footer))
+            return _with_nulls_of_lists(parquet, columns, read_some, lambda: _open_as_lists(self._raw, self._footer))
 
         if not int96:
             return read(self._open_in(UNIT, expanding) if expanding else self._parquet, wanted)
@@ -248,8 +246,8 @@ def _batch_rows(
 
 def _probe_row_bytes(parquet: pq.ParquetFile, groups: list[int], columns: list[str]) -> float:
     # The size of lists of fixed size is known, and Arrow may refuse to read them.
-    paths = fixed_list_paths(parquet)
-    names = {field.name: field.type for field in parquet.schema_arrow if is_fixed_list(field.type)}
+    paths = _fixed_list_paths(parquet)
+    names = {field.name: field.type for field in parquet.schema_arrow if _is_fixed_list(field.type)}
     known_bytes = float(sum(_num_bytes(type_) for type_ in (paths.get(c) or names.get(c) for c in columns) if type_))
     others = [column for column in columns if column not in paths and column not in names]
     if not others:
@@ -266,3 +264,78 @@ def _num_bytes(type_: pa.DataType) -> int:
     if pa.types.is_fixed_size_list(type_):
         return int(type_.list_size) * _num_bytes(type_.value_type)
     return max(1, type_.bit_width // 8) if pa.types.is_primitive(type_) else _TEXT_BYTES
+
+
+def _with_nulls_of_lists(
+    parquet: pq.ParquetFile, columns: list[str] | None, read: ReadBatches, reopen: Callable[[], pq.ParquetFile]
+) -> Iterator[pa.RecordBatch]:
+    """Yields batches of a file; where Arrow refuses lists of fixed size, they are made of lists of any length.
+
+    Args:
+        columns: Paths of the columns; None for all.
+        read: Reads columns of a file in batches, of the same rows for any columns.
+        reopen: Opens the file as `_open_as_lists` does.
+    """
+    num_read, refusal = 0, None
+    try:
+        for batch in read(parquet, columns):
+            yield batch
+            num_read += 1
+        return
+    except (pa.ArrowException, OSError) as error:
+        if _REFUSAL not in str(error):
+            raise
+        refusal = error
+    lists = _fixed_list_paths(parquet)
+    paths = [parquet.metadata.schema.column(leaf).path for leaf in range(parquet.metadata.num_columns)]
+    wanted = paths if columns is None else columns
+    others = [path for path in wanted if path not in lists]
+    if len(others) == len(wanted):
+        raise refusal
+    as_lists = read(reopen(), [path for path in wanted if path in lists])
+    rest = read(parquet, others) if others else None
+    for number, found in enumerate(as_lists):
+        batch = next(rest) if rest is not None else None
+        if number >= num_read:
+            yield _joined(found, batch, parquet.schema_arrow)
+
+
+def _open_as_lists(raw: BinaryIO, footer: bytes) -> pq.ParquetFile:
+    """Opens a file without regard to the Arrow schema in its footer."""
+    # Arrow writes nulls among lists of fixed size, and its reader refuses them. Without that schema, which Arrow leaves
+    # in the footer, its reader takes the same column for lists of any length.
+    start = raw.seek(-len(footer) - _TAIL_BYTES, io.SEEK_END)
+    tail = raw.read()[len(footer) :]
+    patched = SplicedFile(raw, start, footer.replace(_SCHEMA_KEY, _OTHER_KEY) + tail)
+    return pq.ParquetFile(patched, pre_buffer=False, page_checksum_verification=True)
+
+
+def _fixed_list_paths(parquet: pq.ParquetFile) -> dict[str, pa.DataType]:
+    """Returns the stored columns of all columns of such lists by path, with the type of the column."""
+    found: dict[str, pa.DataType] = {}
+    leaf = 0
+    for field in parquet.schema_arrow:
+        num_leaves = count_leaves(field.type)
+        if _is_fixed_list(field.type) and num_leaves == 1 and leaf < parquet.metadata.num_columns:
+            found[parquet.metadata.schema.column(leaf).path] = field.type
+        leaf += num_leaves
+    return found
+
+
+def _is_fixed_list(type_: pa.DataType) -> bool:
+    """Whether values are lists of fixed size, plain ones or those of an extension type such as tensors."""
+    return bool(pa.types.is_fixed_size_list(_storage_of(type_)))
+
+
+def _storage_of(type_: pa.DataType) -> pa.DataType:
+    return type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
+
+
+def _joined(lists: pa.RecordBatch, others: pa.RecordBatch | None, schema: pa.Schema) -> pa.RecordBatch:
+    columns = dict(zip(others.schema.names, others.columns, strict=True)) if others is not None else {}
+    for name, column in zip(lists.schema.names, lists.columns, strict=True):
+        type_ = schema.field(name).type
+        fixed = column.cast(_storage_of(type_))
+        columns[name] = pa.ExtensionArray.from_storage(type_, fixed) if _storage_of(type_) != type_ else fixed
+    fields = [field for field in schema if field.name in columns]
+    return pa.RecordBatch.from_arrays([columns[f.name] for f in fields], schema=pa.schema(fields, schema.metadata))

@@ -21,8 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_pipelines.engines.engine import engine_for
-from beam_pipelines.engines.readiness import readiness
+from beam_pipelines.engines.engine import engine_for, readiness
 from beam_pipelines.engines.settings import EngineOptions
 from shardkit.conversion.engines import ENGINES
 from shardkit.dataset.open import open_dataset

@@ -176,8 +176,8 @@ def deal_to_all(folder: Path) -> Spent:
 
 def deal_to_one(folder: Path) -> Spent:
     """Opens the dataset, then plans one worker's epoch, up to where its first batch lies; returns the time."""
+    from shardkit.dataset.block_index import SplitBlocks
     from shardkit.dataset.open import open_dataset
-    from shardkit.dataset.split_blocks import SplitBlocks
     from shardkit.reading.order import EpochOrder, OrderOptions, Worker, choose_num_lanes
 
     dataset = open_dataset(folder)

@@ -69,8 +69,8 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
     from train.options.config import TrainOptions
     from train.reporting.metric_sums import zero_sums
     from train.reporting.metrics import Meter
-    from train.reporting.profiler import Profiler
     from train.reporting.report import Reporter
+    from train.reporting.tensorboard import Profiler
     from train.runs.checkpoints import Checkpoints, Restored, Trained
     from train.runs.request import resolve
     from train.setup import make_steps, set_up

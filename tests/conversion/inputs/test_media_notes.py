@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardkit.conversion.inputs.media_notes import media_notes
+from shardkit.conversion.plan_notes import media_notes
 from shardkit.features import make_feature
 
 

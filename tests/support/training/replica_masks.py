@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from train.models.batch import Batch
 from train.optimization.gradients import Backward
-from train.optimization.replica_seeds import seed_states, with_replica_seeds
+from train.optimization.replicas import seed_states, with_replica_seeds
 
 NUM_STEPS = 3
 

@@ -16,9 +16,9 @@ from shardkit.errors import UsageError
 from tests.support.paths import ROOT
 from train.models.batch import Batch
 from train.optimization.gradients import add_gradients, clip_gradients, split_batch
-from train.optimization.memory import configure_memory
 from train.optimization.precision import SMALLEST_SCALE, LossScale, note_on_outputs, set_precision
 from train.optimization.updater import WeightAverages
+from train.setup import configure_memory
 
 pytestmark = pytest.mark.full
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardkit.errors import UsageError
-from train.reporting.profiler import Profiler
+from train.reporting.tensorboard import Profiler
 
 pytestmark = pytest.mark.full
 

@@ -6,11 +6,9 @@ import pytest
 
 from shardkit.transforms.fetch import client as client_module
 from shardkit.transforms.fetch import request as request_module
-from shardkit.transforms.fetch import robots as robots_module
-from shardkit.transforms.fetch.client import Client
+from shardkit.transforms.fetch.client import KNOWN_HOSTS, Client, Robots, check_header
 from shardkit.transforms.fetch.limits import FetchError, Limits
 from shardkit.transforms.fetch.request import Answer, is_public, parse_url, request
-from shardkit.transforms.fetch.robots import KNOWN_HOSTS, Robots, check_header
 
 FAST = Limits(max_bytes=1000, first_pause_s=0.001, longest_pause_s=0.5)
 
@@ -170,7 +168,7 @@ def test_a_host_without_robots_disallows_nothing_and_one_that_is_out_of_order_ev
     for _ in range(2):
         with pytest.raises(FetchError, match=r"robots\.txt of its host gives status 500"):
             client.fetch("http://a/b")
-    monkeypatch.setattr(robots_module, "_FAILED_S", -1.0)
+    monkeypatch.setattr(client_module, "_FAILED_S", -1.0)
     asked = answering(monkeypatch, *down, given(b""), given(b"x"))
     client = Client(FAST)
     with pytest.raises(FetchError, match="gives status 500"):
