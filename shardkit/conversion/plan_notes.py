@@ -60,6 +60,9 @@ _SUFFIXES = {
 _FEW_FILES = 16
 # As Hugging Face and Kaggle call columns that name splits.
 _OF_SPLITS = re.compile(r"(?<![^\W_])(split|usage|subset)(?![^\W_])", re.IGNORECASE)
+_CLASS_PAIRS = (
+    {"pos", "neg"}, {"positive", "negative"}, {"spam", "ham"}, {"true", "fake"}, {"real", "fake"}, {"good", "bad"},
+)  # fmt: skip
 
 
 def plan_notes(plan: Plan, listed: tuple[RawFile, ...], fit_notes: tuple[str, ...]) -> tuple[str, ...]:
@@ -232,6 +235,12 @@ def name_notes(files: Sequence[RawFile]) -> tuple[str, ...]:
     bases = next((bases for bases in few if _differ_in_words(bases)), None)
     if bases is None:
         return ()
+    if {base.partition(".")[0].lower() for base in bases} in _CLASS_PAIRS:
+        raise UsageError(
+            f"{' and '.join(map(printable, sorted(bases)))} are called after two classes",
+            why="their names would become no column",
+            next_step="--source-column label gives each row the name of its file; --include GLOB takes one of them",
+        )
     listed = ", ".join(map(printable, sorted(bases)[:_LISTED_NAMES])) + (", ..." if len(bases) > _LISTED_NAMES else "")
     return (f"the names {listed} become no column; --source-column NAME gives each row the path of its file",)
 

@@ -224,12 +224,12 @@ def _check_no_tables(files: list[RawFile], format: str) -> None:
     # It needs NumPy, which other formats may do without here.
     from shardkit.sources.text.table_signs import check_no_odd_columns, check_no_tokens
 
-    # A note tells of the blank lines of texts.
-    check = check_no_odd_columns if format == "text" else check_no_tokens
     for file in sample_files(files):
         # The source names damaged files, unless bad rows are tolerated.
         with contextlib.suppress(DamagedFileError):
-            check(file)
+            check_no_tokens(file, format)
+            if format == "text":
+                check_no_odd_columns(file)
 
 
 def _format_of_all(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import shutil
 import signal
@@ -34,6 +35,10 @@ _EXTRAS = {
     "keras": ("train", "keras"),
     "tensorboard": ("train", "tensorboard"),
 }
+
+_OPTION = r"""--[a-z][a-z-]*(?: (?:'[^']*'|"[^"]*"|[^\s'"]\S*))?"""
+_WHOLE = re.compile(rf"(?<=\S)  \S.*?(?:  |$)|`[^`]*`|{_OPTION}(?: {_OPTION})*")
+"""A command between two blanks on both sides or in backticks, or options, each with its value."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -108,11 +113,21 @@ def show(explanation: Explanation, error: BaseException) -> None:
 
 
 def _wrapped(line: str) -> str:
-    """Returns a line for a terminal, which would break it within a word; a file or a pipe gets it as it is."""
+    """Returns a line for a terminal, which would break it within a word; a file or a pipe gets it as it is.
+
+    Commands and options with their values stay whole, so that they can be pasted: the terminal breaks long ones.
+    """
     width = shutil.get_terminal_size().columns
     if not sys.stderr.isatty() or len(line) <= width:
         return line
-    return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    glued = _WHOLE.sub(_glued, line)
+    lines = textwrap.fill(glued, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return lines.replace("\0", " ")
+
+
+def _glued(found: re.Match[str]) -> str:
+    command = found[0].strip()
+    return found[0].replace(command, command.replace(" ", "\0"))
 
 
 def reader_left(error: BaseException) -> bool:

@@ -22,12 +22,14 @@ from shardkit.errors import UsageError
 from shardkit.file_types import suffix_of
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, place
+from shardkit.sources.text.column_notes import DECIMAL_COMMA, STYLED
 from shardkit.sources.text.type_inference import USUAL_NULLS, count_from_zero
 
 # A column is of a kind if this share of its values is. A word among numbers is often an unusual way to write null.
 _KIND_SHARE = 0.8
+_PLAIN_NUMBER = r"^\s*[-+]?([$€£]?([0-9][0-9,_]*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*%?|(?i:nan|inf|infinity))\s*$"
 KINDS = {
-    "number": r"^\s*[-+]?([$€£]?([0-9][0-9,_]*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*%?|(?i:nan|inf|infinity))\s*$",
+    "number": rf"{_PLAIN_NUMBER}|{STYLED}|{DECIMAL_COMMA}",
     "date": r"^\s*[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?$",
     "time": r"^\s*[0-9]{1,3}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?\s*([aApP][mM])?\s*$",
     "boolean": r"(?i)^\s*(true|false|yes|no)\s*$",

@@ -20,7 +20,7 @@ from shardkit.sources.folders.class_levels import Placed, check_levels
 from shardkit.sources.folders.paired_files import check_no_masks, check_no_pairs, pair_notes
 from shardkit.sources.naming_tables import labels_option
 from shardkit.sources.split_names import folders_below_split, in_order, split_of, splits_in_names
-from shardkit.sources.split_words import name_beside_split
+from shardkit.sources.split_words import name_beside_split, split_in_name
 from shardkit.units import format_count
 
 _LISTED_CLASSES = 8
@@ -28,7 +28,9 @@ _LISTED_FOLDERS = 3
 _MANY_FOLDERS = 100
 _ARCHIVE_SUFFIX = re.compile(f"\\.(?:zip|tar(?:{COMPRESSED_PATTERN})?|tgz|tbz2?|txz)$", re.IGNORECASE)
 _KEY = re.compile(r"[A-Za-z_]\w*=(?=.)")
-_CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos"})
+_CONTAINERS = frozenset(
+    {"images", "image", "imgs", "img", "jpegimages", "pictures", "photos", "unlabeled", "unlabelled", "unsup"}
+)
 
 
 def find_class_level(files: tuple[RawFile, ...], options: SourceOptions) -> int:
@@ -92,7 +94,7 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
     check_depth(files, options)
     classes = Counter(found.values())
     check_no_pairs(files, found)
-    _check_no_container(files, options, classes)
+    check_no_container(files, options)
     if naming and set(classes) != {None}:
         table = naming[0]
         raise UsageError(
@@ -104,7 +106,7 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
     check_level(files, options)
     if all(file.member is not None for file in files):
         return
-    innermost = {(_folders(file, options) or [""])[-1] for file in files}
+    innermost = {_innermost(file, options) for file in files}
     if len(innermost) == 1 and (only := innermost.pop()) and set(classes) == {None}:
         raise UsageError(
             f"all files lie in one folder, {printable(only)}",
@@ -112,6 +114,13 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
             next_step="Add --no-labels to take them without a class, or name a file of labels with "
             f"{labels_option(naming[0]) if naming else '--labels'}",
         )
+
+
+def _innermost(file: RawFile, options: SourceOptions) -> str:
+    """Returns the folder of a file, below that of its split; empty if there is none."""
+    split_part = split_in_name(file.name) if options.has_split_names else None
+    above = 0 if split_part is None else split_part.level
+    return (_folders(file, options)[above:] or [""])[-1]
 
 
 def check_level(files: Sequence[RawFile], options: SourceOptions) -> None:
@@ -167,8 +176,14 @@ def _option_for_one_folder(files: tuple[RawFile, ...], options: SourceOptions) -
     return " --no-labels" if is_one else ""
 
 
-def _check_no_container(files: tuple[RawFile, ...], options: SourceOptions, classes: Mapping[str | None, int]) -> None:
-    held = next((name for name in classes if name is not None and name.lower() in _CONTAINERS), None)
+def check_no_container(files: Sequence[RawFile], options: SourceOptions) -> None:
+    """Checks that no class folder is called as one around files or as one of files without a class.
+
+    Raises:
+        UsageError: If one of several is.
+    """
+    classes = Counter(class_of(file, options) for file in files)
+    held = next((name for name in classes if name is not None and _is_no_class(name)), None)
     if held is None or len(classes) == 1:
         return
     others = sorted(str(name) for name in classes if name not in (held, None))
@@ -183,8 +198,12 @@ def _check_no_container(files: tuple[RawFile, ...], options: SourceOptions, clas
         why=f"it holds {format_count(classes[held])} of {format_count(len(files))} files, beside "
         f"{', '.join(map(printable, others[:_LISTED_FOLDERS]))}",
         next_step=f"Leave files out with --exclude GLOB, as by {excluded}; --no-labels takes all without a class, "
-        "and --labels names a file of labels",
+        "--labels names a file of labels, and --class-folder N takes the folder as a class",
     )
+
+
+def _is_no_class(name: str) -> bool:
+    return name.lower() in _CONTAINERS or name.startswith("_")
 
 
 def _check_no_class_beside_split(files: Sequence[RawFile], options: SourceOptions) -> None:

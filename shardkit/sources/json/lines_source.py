@@ -17,7 +17,7 @@ from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly, read_head
 from shardkit.sources.json.bad_lines import parse_line, readers, wider_lines
 from shardkit.sources.json.decoder import try_decode
-from shardkit.sources.json.table_signs import check_not_arrays
+from shardkit.sources.json.table_signs import check_no_bulk, check_not_arrays
 from shardkit.sources.json.type_sample import Inferred, Rows, SampledSource, infer_features
 from shardkit.sources.json.value_modes import Mode, written_modes
 from shardkit.sources.text.blocks import Lines
@@ -165,6 +165,7 @@ def _head_rows(file: RawFile, options: SourceOptions) -> Rows:
     _refuse_array(head, file)
     if not options.tolerates_bad_rows:
         check_not_arrays(head.removeprefix(BOM), file)
+    check_no_bulk(head.removeprefix(BOM), file)
     start = len(BOM) if head.startswith(BOM) else 0
     blocks = read_blocks(file, _RULE, options, start=start, stop=0, block_bytes=HEAD_BYTES, is_head=True)
     block = next(blocks, None)

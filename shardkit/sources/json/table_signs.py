@@ -19,6 +19,7 @@ _LISTED = 3
 _ARRAY = re.compile(rb"\s*\[\s*[^\s{\]]")
 _OBJECT_BEHIND = re.compile(rb"[^\n]*\n\s*\{")
 _ARRAY_A_LINE = re.compile(rb"[ \t]*\[[^\n]*\][ \t]*\r?\n\s*\[")
+_BULK = re.compile(rb'\{\s*"(?:index|create)"\s*:\s*\{[^\n]*\}\s*\}\s*\n\s*\{')
 _SPLIT_KEYS = {"columns", "index", "data"}
 
 
@@ -34,6 +35,19 @@ def check_not_arrays(head: bytes, file: RawFile) -> None:
         where=place(file),
         why="a row is an object, whose keys name the columns",
         next_step=_command(f"import json, pandas; {made}.rename(columns=str)", file),
+    )
+
+
+def check_no_bulk(head: bytes, file: RawFile) -> None:
+    """Checks that lines do not alternate with those of Elasticsearch's bulk API. Raises UsageError if they do."""
+    if _BULK.match(head) is None:
+        return
+    path = shlex.quote(printable(file.path))
+    raise UsageError(
+        "every second line is an action of Elasticsearch's bulk API",
+        where=place(file),
+        why="it would be a row of its own",
+        next_step=f"Leave them out with  grep -vE '^[{{] *\"(index|create)\"' {path} >rows.jsonl  and convert that",
     )
 
 

@@ -194,7 +194,8 @@ def _read_all_coco(layout: Layout) -> LabelTable:
 def _read_texts_apart(layout: Layout) -> LabelTable:
     """Returns the transcripts in texts whose outer folder is not that of the sounds."""
     table = read_texts(layout.labels, "transcript")
-    return table._replace(names=[name.partition("/")[2] for name in table.names])
+    names = zip(table.names, layout.folders, strict=True)
+    return table._replace(names=[name.removeprefix(f"{folder}/") for name, folder in names])
 
 
 def _in_folder(folder: str, name: str) -> str:

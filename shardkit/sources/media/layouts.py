@@ -249,11 +249,22 @@ def _sidecars(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | Non
     data = [f for f in rest if not is_companion_file(f.name)]
     stems = {f.name.rpartition(".")[0] for f in media} if data else set()
     is_seen = has_image_suffix(media[0].name) or suffix_of(media[0].name) in FORMATS["video"].suffixes
-    for suffix in _SIDECARS:
-        alike = tuple(f for f in data if suffix_of(f.name) == suffix)
-        if alike and all(f.name.rpartition(".")[0] in stems for f in alike):
-            kind = "fields" if suffix == ".json" else "captions" if is_seen else "spoken"
-            return Layout(kind, f"a {suffix} beside each file", alike)
+    by_suffix = {suffix: tuple(f for f in data if suffix_of(f.name) == suffix) for suffix in _SIDECARS}
+    whole = {
+        suffix: alike
+        for suffix, alike in by_suffix.items()
+        if alike and all(f.name.rpartition(".")[0] in stems for f in alike)
+    }
+    if len(whole) > 1:
+        ways = " or ".join(f"--exclude '*{suffix}'" for suffix in whole)
+        raise UsageError(
+            "labels lie beside the files in several forms",
+            why=" and ".join(printable(alike[0].name) for alike in whole.values()),
+            next_step=f"Leave one of them out with {ways}, or add --no-labels",
+        )
+    for suffix, alike in whole.items():
+        kind = "fields" if suffix == ".json" else "captions" if is_seen else "spoken"
+        return Layout(kind, f"a {suffix} beside each file", alike)
     is_sound = suffix_of(media[0].name) in FORMATS["audio"].suffixes
     if not data or not is_sound:
         return None

@@ -12,7 +12,7 @@ from shardkit.file_types import suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile
 from shardkit.sources.media.layout_files import Layout, base_of, first_line_of, folders_of, stem_of
-from shardkit.sources.split_words import split_in_name
+from shardkit.sources.split_words import shared_parts, split_in_name
 
 _LETTER = re.compile(r"[^\W\d_]")
 LIBRITTS_SUFFIXES = (".normalized.txt", ".original.txt")
@@ -55,16 +55,26 @@ def find_common_voice(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layo
 
 def find_transcripts_apart(media: Sequence[RawFile], data: Sequence[RawFile]) -> Layout | None:
     """Returns the layout of texts in a folder of their own, as of VCTK: `txt/p225/1.txt` for `wav48/p225/1.wav`."""
-    below = {_below_first(f) for f in media}
-    alike = tuple(f for f in data if suffix_of(f.name) in (".txt", ".lab") and _below_first(f) in below)
-    folders, own = ({f.name.partition("/")[0] for f in files} for files in (media, alike))
-    if "" in below or 2 * len(alike) <= len(media) or not folders.isdisjoint(own):
+    wrapper = _wrapper_of([f.name for f in (*media, *data)])
+    outer, below = zip(*(_parted(f, wrapper) for f in media), strict=True)
+    alike = [f for f in data if suffix_of(f.name) in (".txt", ".lab") and _parted(f, wrapper)[1] in {*below}]
+    own = [_parted(f, wrapper)[0] for f in alike]
+    if "" in below or 2 * len(alike) <= len(media) or not {*outer}.isdisjoint(own):
         return None
-    return Layout("spoken apart", f"a text of each file in {' and '.join(map(printable, sorted(own)))}", alike)
+    title = f"a text of each file in {' and '.join(map(printable, sorted({*own})))}"
+    return Layout("spoken apart", title, tuple(alike), folders=tuple(f"{wrapper}{folder}" for folder in own))
 
 
-def _below_first(file: RawFile) -> str:
-    return file.name.rpartition(".")[0].partition("/")[2]
+def _wrapper_of(names: Sequence[str]) -> str:
+    """Returns the folders around all files, with a slash behind each."""
+    shared = shared_parts([name.split("/")[:-1] for name in names])
+    return "".join(f"{folder}/" for folder in shared)
+
+
+def _parted(file: RawFile, wrapper: str) -> tuple[str, str]:
+    """Returns the outer folder of a file, and its path below that without its extension."""
+    outer, _, below = file.name.removeprefix(wrapper).rpartition(".")[0].partition("/")
+    return outer, below
 
 
 def find_transcript_lists(media: Sequence[RawFile], data: Sequence[RawFile]) -> Layout | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -12,10 +13,24 @@ from shardkit.errors import DifferentSchemasError
 from shardkit.messages import shown
 from shardkit.sources.text.type_inference import USUAL_NULLS, Evidence, decide, examine
 
-_GROUPED = r"(\d+|\d{1,3}(,\d{3})+)(\.\d+)?"
-_STYLED = rf"^[-+]?[$€£¥]? ?[-+]?{_GROUPED} ?%?$"
-_DECIMAL_COMMA = r"^[-+]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?$"
-_REMOVED = ("$", "€", "£", "¥", "%", ",", " ")
+_SPACES = " \u00a0\u202f'\u2019"
+"""What stands between thousands in some countries; Excel writes the second and the third one."""
+
+_CURRENCIES = ("$", "€", "£", "¥", "EUR", "USD", "CHF", "GBP")
+_CURRENCY = rf"(?:{'|'.join(map(re.escape, _CURRENCIES))})"
+
+
+def _styled(group: str, point: str) -> str:
+    """Returns a pattern of numbers with thousands, a currency or a percent sign."""
+    blank = f"[{_SPACES}]?"
+    digits = rf"(?:\d+|[1-9]\d{{0,2}}(?:[{group}{_SPACES}]\d{{3}})+)(?:[{point}]\d+)?"
+    return rf"^[-+]?{_CURRENCY}?{blank}[-+]?{digits}{blank}(?:{_CURRENCY}|%)?$"
+
+
+STYLED, DECIMAL_COMMA = _styled(",", "."), _styled(".", ",")
+"""Numbers as people write them, by what stands before the decimals."""
+
+_REMOVED = (*_CURRENCIES, "%", *_SPACES)
 _GROUPED_BY_POINTS = r"^[-+]?(0|[1-9]\d{0,2}(\.\d{3})*)$"
 
 
@@ -106,7 +121,7 @@ def _may_be_thousands(said: pa.Array) -> bool:
 
 def _has_decimal_commas(values: pa.Array) -> bool:
     has_comma = bool(pc.any(pc.match_substring(values, ",")).as_py())
-    return has_comma and _all_match(values, _DECIMAL_COMMA) and not _all_match(values, _STYLED)
+    return has_comma and _all_match(values, DECIMAL_COMMA) and not _all_match(values, STYLED)
 
 
 def _number_of_two_texts(values: pa.Array) -> str | None:
@@ -128,14 +143,13 @@ def number_style_note(name: str, values: pa.Array) -> str | None:
     if not len(said):
         return None
     number = name
-    if _all_match(said, _STYLED):
-        for character in _REMOVED:
+    is_styled = _all_match(said, STYLED)
+    if is_styled or _all_match(said, DECIMAL_COMMA):
+        for character in (*_REMOVED, "," if is_styled else "."):
             if pc.any(pc.match_substring(said, character)).as_py():
-                number = f"REPLACE({number}, '{character}', '')"
-    elif _all_match(said, _DECIMAL_COMMA):
-        if pc.any(pc.match_substring(said, ".")).as_py():
-            number = f"REPLACE({number}, '.', '')"
-        number = f"REPLACE({number}, ',', '.')"
+                number = f"REPLACE({number}, {_written(character)}, '')"
+        if not is_styled and pc.any(pc.match_substring(said, ",")).as_py():
+            number = f"REPLACE({number}, ',', '.')"
     if number == name:
         return None
     sql = f"SELECT * REPLACE (CAST({number} AS DOUBLE) AS {name}) FROM rows".replace("$", r"\$")
@@ -143,6 +157,11 @@ def number_style_note(name: str, values: pa.Array) -> str | None:
     option = f'--select "{sql}"' if name.isidentifier() else "a --select that casts them"
     values_are = f"column {shown(name)} is text because its values are written like {shown(said[0].as_py())}"
     return f"{values_are}; {option} makes numbers of them"
+
+
+def _written(character: str) -> str:
+    """Returns a string of SQL; characters that a shell or a terminal may change are written by their number."""
+    return f"'{character}'" if character.isascii() and character != "'" else f"chr({ord(character)})"
 
 
 def blank_note(columns: Mapping[str, pa.Array]) -> str | None:

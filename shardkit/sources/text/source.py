@@ -28,6 +28,7 @@ from shardkit.sources.folders.class_documents import are_class_documents, folder
 from shardkit.sources.folders.class_folders import (
     check_depth,
     check_level,
+    check_no_container,
     class_of,
     classes_of,
     describe_classes,
@@ -77,6 +78,7 @@ class TextSource(SourceSettings):
                 return options
             check_depth(files, leveled)
             check_level(files, leveled)
+            check_no_container(files, leveled)
         return msgspec.structs.replace(leveled, text_record="file", has_text_classes=True)
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:

@@ -211,8 +211,8 @@ def check_no_odd_columns(file: RawFile) -> None:
     raise UsageError(what, where=place(file), why=why, next_step=f"--format text reads its lines; {columns}")
 
 
-def check_no_tokens(file: RawFile) -> None:
-    """Checks that the lines of a table are no words of sentences with columns each, as CoNLL has them.
+def check_no_tokens(file: RawFile, format: str) -> None:
+    """Checks that the lines of a table or text are no words of sentences with columns each, as CoNLL has them.
 
     Raises:
         UsageError: If they are.
@@ -222,7 +222,7 @@ def check_no_tokens(file: RawFile) -> None:
             "the lines look like the words of sentences, between which blank lines stand",
             where=place(file),
             why="all lines of its first groups have the same number of columns",
-            next_step="Add --text-record paragraph to make each sentence a row, or --format csv to make each word one; "
+            next_step=f"Add --text-record paragraph to make each sentence a row, or --format {format} for each word; "
             "rows are shuffled, so the words of a sentence are parted",
         )
 

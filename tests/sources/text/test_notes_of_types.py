@@ -8,6 +8,7 @@ import pytest
 from shardkit.cli import main
 from shardkit.dataset.open import open_dataset
 from shardkit.errors import DifferentSchemasError
+from shardkit.messages import shown
 from shardkit.sources.text.column_notes import (
     blank_note,
     check_points,
@@ -23,6 +24,10 @@ CASES = {
     "decimal commas": (["1,5", "2", "-3,25"], [1.5, 2.0, -3.25]),
     "dollars": (["$1.50", "$1,000"], [1.5, 1000.0]),
     "euros": (["€ 7", "8 %"], [7.0, 8.0]),
+    "blanks between thousands": (["1 200,50", "7", "12\u00a0000"], [1200.5, 7.0, 12000.0]),
+    "apostrophes": (["1'200.50", "7"], [1200.5, 7.0]),
+    "euros behind": (["200,50 €", "1.200,00 €"], [200.5, 1200.0]),
+    "percents with commas": (["0,5 %", "12 %"], [0.5, 12.0]),
     "percents": (["12%", "3.5%"], [12.0, 3.5]),
 }
 
@@ -30,11 +35,23 @@ CASES = {
 @pytest.mark.parametrize("texts", [texts for texts, _ in CASES.values()], ids=CASES)
 def test_a_note_names_the_column_and_an_example(texts):
     note = number_style_note("amount", pa.array(texts))
-    assert note.startswith(f"column 'amount' is text because its values are written like '{texts[0]}'; --select ")
+    assert note.startswith(f"column 'amount' is text because its values are written like {shown(texts[0])}; --select ")
 
 
 @pytest.mark.parametrize(
-    "texts", [["007", "12"], ["1,2,3", "4,5"], ["a", "1,000"], ["12:30"], ["2024-01-02"], [None], [], ["+49 30 1"]]
+    "texts",
+    [
+        ["007", "12"],
+        ["1,2,3", "4,5"],
+        ["a", "1,000"],
+        ["12:30"],
+        ["2024-01-02"],
+        [None],
+        [],
+        ["+49 30 1"],
+        ["030 123 456"],
+        ["12 34"],
+    ],
 )
 def test_other_texts_have_none(texts):
     assert number_style_note("amount", pa.array(texts, pa.string())) is None

@@ -29,6 +29,13 @@ def _class_folders(
     return rows
 
 
+def _flat_splits(folder: Path) -> list[Row]:
+    rows = []
+    for seed, split in enumerate(("train", "train", "test", "test")):
+        rows.append((split, write(folder / "facades" / split / f"{seed}.jpg", picture(seed)), None))
+    return rows
+
+
 def _hive(folder: Path) -> list[Row]:
     rows = _class_folders(folder, classes=("label=cat", "label=big%20dog"))
     return [(split, data, name.removeprefix("label=").replace("%20", " ")) for split, data, name in rows]
@@ -189,6 +196,18 @@ CLASSES = (
     Case("ImageFolder with splits, a zip", _archived(_zip, splits=("train", "test"), suffix=".zip")),
     Case("ImageNet, a tar of class tars", _tar_of_class_tars),
     Case("classes as Hive writes them", _hive),
+    Case("a folder around splits without classes", _flat_splits),
+    Case(
+        "background noise beside the words",
+        lambda f: _sounds(f, ("yes", "no", "_background_noise_")),
+        key="audio",
+        refusal=("_background_noise_ is hardly a class", "--exclude '_background_noise_/*'"),
+    ),
+    Case(
+        "unlabelled pictures beside classes",
+        lambda f: _class_folders(f, classes=("cat", "dog", "unlabeled")),
+        refusal=("unlabeled is hardly a class", "--exclude 'unlabeled/*'", "--class-folder"),
+    ),
     Case("one class only", lambda f: _class_folders(f, classes=("cat",)), refusal=_ONE_CLASS),
     Case(
         "one class only, --no-labels",

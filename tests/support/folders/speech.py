@@ -109,6 +109,7 @@ SPEECH = (
     Case("LibriSpeech", _librispeech, key="audio", label=("transcript",)),
     Case("LibriTTS", _libritts, key="audio", label=("transcript", "normalized_transcript")),
     Case("VIVOS", _vivos, key="audio", label=("transcript",)),
+    Case("VCTK, below another folder", lambda f: _vctk(f / "VCTK-Corpus"), key="audio", label=("transcript",)),
     Case("VCTK", _vctk, key="audio", label=("transcript",)),
     Case("LJSpeech", _ljspeech, key="audio", label=("transcript",)),
     Case(

@@ -171,6 +171,7 @@ _SPACED = "".join(f"{i}, State-gov, {x}, {label}\n" for i, x, label in _rows(8))
 _HOUSING = "".join(f" {i / 7:.5f}  {i * 3:6.2f}   {i / 3:.3f}  0\n" for i in range(20))
 _SHUTTLE = "".join(f"{i} {i % 7} {i * 3 % 11} {i % 2 + 1}\n" for i in range(20))
 _RATINGS = "".join(f"{i % 4}::{i * 7}::{i % 5 + 1}::97830076{i}\n" for i in range(9))
+_BULK = "".join(f'{{"index":{{"_id":"{i}"}}}}\n{{"name":"n{i}"}}\n' for i in range(4))
 _THOUSANDS = "id;price;sold\n" + "".join(f"{i};{i},5;{f'{400 + 175 * i:,}'.replace(',', '.')}\n" for i in range(9))
 _WITHOUT_POINTS = "SELECT * REPLACE (CAST(REPLACE(sold, '.', '') AS BIGINT) AS sold) FROM rows"
 _DECIMAL_COMMAS = "".join(f"{i},5;{i},25\n" for i in range(9))
@@ -246,6 +247,7 @@ TABLES = (
         key="id",
         label=("sold",),
     ),
+    Case("actions of Elasticsearch", _one("bulk.ndjson", _BULK, []), refusal=("bulk API", "grep -vE")),
     Case("X_train.csv and y_train.csv", _apart, refusal=("y_train.csv shares no column", "paste -d ,")),
     Case("X_train.csv and y_train.csv, joined by name", _apart, ("--union-by-name",), refusal=("paste -d ,",)),
     Case(

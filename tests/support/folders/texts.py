@@ -131,6 +131,13 @@ def _named_entities(folder: Path) -> list[Row]:
     return rows
 
 
+def _sides(folder: Path) -> list[Row]:
+    sides = (("pos", ["a fine film"]), ("neg", ["a dull film", "a bad film"]))
+    return [
+        (split, line, f"{name}.txt") for name, lines in sides for split, line, _ in _lines(folder, f"{name}.txt", lines)
+    ]
+
+
 _ARFF = "@RELATION iris\n@ATTRIBUTE length NUMERIC\n@ATTRIBUTE class {a,b}\n@DATA\n1.5,a\n2.5,b\n"
 _TREC_SPLITS = ("--split", "train=train_5500.label", "--split", "test")
 
@@ -217,7 +224,10 @@ TEXTS = (
     ),
     Case("TREC, train_5500 and TREC_10", _questions, refusal=("--split train=train_5500.label --split test",)),
     Case("TREC, what is advised", _questions, _TREC_SPLITS, key="text"),
-    Case("CoNLL 2003, eng.testa and eng.testb", _named_entities, key="text"),
+    Case("CoNLL 2003, eng.testa and eng.testb", _named_entities, refusal=("sentences", "--text-record paragraph")),
+    Case("CoNLL 2003, --format text", _named_entities, ("--format", "text"), key="text"),
+    Case("pos.txt and neg.txt of other lengths", _sides, refusal=("two classes", "--source-column label")),
+    Case("pos.txt and neg.txt, what is advised", _sides, ("--source-column", "label"), key="text"),
     Case("ARFF", lambda f: _lines(f, "iris.arff", _ARFF.splitlines()), refusal=("ARFF", "loadarff", "--format text")),
     Case("ARFF, --format text", lambda f: _lines(f, "a.arff", _ARFF.splitlines()), ("--format", "text"), key="text"),
     Case("an XML dump", lambda f: _lines(f, "dump.xml", ["<a>", "<b/>", "</a>"]), refusal=("XML", "--format text")),
