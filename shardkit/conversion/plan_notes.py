@@ -142,7 +142,7 @@ def _folder_notes(plan: Plan) -> tuple[str, ...]:
 
 def _limit_notes(plan: Plan, listed: tuple[RawFile, ...]) -> tuple[str, ...]:
     if plan.recipe.sample is not None:
-        return (f"{format_count(plan.recipe.sample)} rows are taken at random, by the seed {plan.recipe.seed}",)
+        return (f"up to {format_count(plan.recipe.sample)} rows are taken at random, by the seed {plan.recipe.seed}",)
     if plan.recipe.limit is None:
         return ()
     of = " of each split" if plan.recipe.splits_by_name else ""

@@ -82,8 +82,8 @@ def check_columns(features: Features, recipe: Recipe) -> None:
         raise UsageError(
             f"--split-by {shown(column.name)} is {column.describe_type()}",
             why="rows are ordered by numbers or times",
-            next_step="Name another column, or make one, as with "
-            "--select \"SELECT *, strptime(day, '%m/%d/%Y') AS time FROM rows\"",
+            next_step=f"Name another column, or make one by --select, such as of texts like 31.12.2024 with "
+            f"--select \"SELECT *, strptime({column.name}, '%d.%m.%Y') AS time FROM rows\" --split-by time",
         )
 
 

@@ -251,13 +251,15 @@ def classes_of(files: tuple[RawFile, ...], kind: str, options: SourceOptions) ->
     if classes == {None}:
         return ()
     if None in classes:
-        lost = next(f for f in files if class_of(f, options) is None)
+        lost = [f for f in files if class_of(f, options) is None]
+        kept = [f for f in files if class_of(f, options) is not None]
         raise UsageError(
             f"{kind} lies in no class folder, while others do",
-            where=place(lost),
-            why="the folder of a file is its class, as in cats/1.jpg and dogs/2.jpg",
-            next_step="Choose files with --include GLOB or --exclude GLOB, move it to a folder, give --labels, or take "
-            "all without labels by --no-labels",
+            where=place(lost[0]),
+            why=f"so do {format_count(len(lost))} of {format_count(len(files))} files; a folder is a class",
+            next_step=f"Leave {'it' if len(lost) == 1 else 'them'} out with "
+            f"{glob_options('--exclude', globs_of(lost, kept))}, give --labels, or take all without labels by "
+            "--no-labels",
         )
     return tuple(sorted(c for c in classes if c is not None))
 

@@ -25,7 +25,7 @@ OBJECTS = "objects"
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _CLASSES = ("categories", "category", "labels", "label")
 _MAX_BYTES = 2**30
-_NOTE = "the boxes are read as xmin, ymin, xmax, ymax, in pixels, one box after the other"
+_NOTE = "the boxes become xmin, ymin, xmax, ymax, in pixels, one box after the other"
 
 
 def boxes_of(table: LabelTable, file: RawFile) -> LabelTable:

@@ -142,7 +142,7 @@ def _table_of_boxes(
         make_feature("box_labels", "int64", _LIST, vocabulary=vocabulary or None),
         make_feature("is_crowd", "bool", _LIST),
     ]
-    notes = ["the boxes of COCO are read as xmin, ymin, xmax, ymax, in pixels, one box after the other"]
+    notes = ["the boxes of COCO become xmin, ymin, xmax, ymax, in pixels, one box after the other"]
     notes += odd_boxes(boxes, _sizes(document)[images[order]])
     areas = [a.area for a in found]
     if found and None not in areas:

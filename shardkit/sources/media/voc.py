@@ -93,7 +93,7 @@ class VocLabels:
     def notes(self) -> tuple[str, ...]:
         """How boxes are laid out, and what is not read."""
         return (
-            "the boxes of VOC are read as xmin, ymin, xmax, ymax, in pixels, one box after the other",
+            "the boxes of VOC become xmin, ymin, xmax, ymax, in pixels, one box after the other",
             "of VOC, poses, parts and segmentation are not read",
             *self._odd,
         )

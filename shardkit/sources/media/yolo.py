@@ -74,7 +74,7 @@ def read_yolo(files: Sequence[RawFile], described: Sequence[RawFile]) -> LabelTa
         make_feature("box_labels", "int64", _LIST, vocabulary=names or None),
     )
     columns = {"boxes": pa.array(boxes, pa.list_(pa.float64())), "box_labels": pa.array(labels, pa.list_(pa.int64()))}
-    notes = ["the boxes of YOLO are read as xmin, ymin, xmax, ymax, in pixels, one box after the other"]
+    notes = ["the boxes of YOLO become xmin, ymin, xmax, ymax, in pixels, one box after the other"]
     if further and num_values:
         notes.append("of the boxes of YOLO, this is not read: keypoints")
     elif further:

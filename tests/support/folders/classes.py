@@ -224,7 +224,7 @@ CLASSES = (
     Case("sounds in splits and classes", lambda f: _sounds(f, ("train/yes", "train/no", "test/yes")), key="audio"),
     Case("sounds in a flat folder", lambda f: _sounds(f, ("",)), key="audio"),
     Case("masks called like their pictures", _masked, refusal=("masks", "--exclude '*_mask.png'")),
-    Case("GTSRB, test pictures without classes", _gtsrb, refusal=("in no class folder", "--no-labels")),
+    Case("GTSRB, test pictures without classes", _gtsrb, refusal=("in no class folder", "--exclude", "--no-labels")),
     Case("UrbanSound8K", _urban_sound, key="audio", refusal=("--labels", "UrbanSound8K.csv joins")),
     Case(
         "UrbanSound8K, --format audio",
