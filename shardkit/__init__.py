@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from shardkit.conversion.memory.typed_options import ConvertOptions as ConvertOptions
     from shardkit.conversion.memory.typed_options import RowOptions as RowOptions
     from shardkit.conversion.memory.writer import Writer as Writer
-    from shardkit.reading.images import Fit, ImageDecoder, Mode, OnError, Resample
     from shardkit.reading.length_buckets import LengthBuckets
+    from shardkit.reading.media.images import Fit, ImageDecoder, Mode, OnError, Resample
+    from shardkit.reading.media.videos import VideoDecoder
     from shardkit.reading.mixture import Mixture
     from shardkit.reading.split import Split
     from shardkit.reading.splits import Splits
 
 __all__ = [
-    "ConvertOptions", "LengthBuckets", "RowOptions", "Writer", "__version__", "convert", "decode_images", "mix", "open",
-    "open_tfrecords",
+    "ConvertOptions", "LengthBuckets", "RowOptions", "Writer", "__version__", "convert", "decode_images", "decode_videos",
+    "mix", "open", "open_tfrecords",
 ]  # fmt: skip
 
 _LAZY = {
@@ -175,9 +176,46 @@ def decode_images(
     Raises:
         UsageError: If a setting cannot be.
     """
-    from shardkit.reading.images import ImageDecoder
+    from shardkit.reading.media.images import ImageDecoder
 
     return ImageDecoder(feature, size, mode, resample, fit, on_error, max_pixels)
+
+
+def decode_videos(
+    feature: str,
+    size: tuple[int, int] | None = None,
+    *,
+    num_frames: int | None = None,
+    fps: float | None = None,
+    mode: Mode = "RGB",
+    resample: Resample = "bilinear",
+    fit: Fit = "stretch",
+    on_error: OnError = "raise",
+    max_pixels: int = 64_000_000,
+) -> VideoDecoder:
+    """Returns a function for `map` that makes pixels of videos: uint8 `[n, num_frames, height, width, channels]`.
+
+    Encoded videos are decoded by PyAV (extra `video`), clips of encoded images by Pillow; frames are upright. One frame
+    at a time is held at its own size. An example without a video is black.
+
+    Args:
+        feature: Name of the column, which becomes the pixels: bytes, or as many images a row, as `--video clips` gives.
+        size: Height and width. None wants all frames of a batch to have one size.
+        num_frames: Frames that are taken at even distances; a shorter video repeats some. None takes all, and wants
+            all videos of a batch to have as many.
+        fps: Frames a second that encoded videos are reduced to before, as by `--video-fps`.
+        mode: As of `decode_images`; `resample`, `fit`, `on_error` and `max_pixels` too.
+        resample: How pixels are computed from others.
+        fit: What becomes of the ratio.
+        on_error: What becomes of a damaged video.
+        max_pixels: Frames that declare more are refused before anything is decoded.
+
+    Raises:
+        UsageError: If a setting cannot be.
+    """
+    from shardkit.reading.media.videos import VideoDecoder
+
+    return VideoDecoder(feature, size, mode, resample, fit, on_error, max_pixels, num_frames, fps)
 
 
 def __getattr__(name: str) -> object:

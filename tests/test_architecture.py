@@ -33,6 +33,7 @@ LONGER_FUNCTIONS: dict[str, str] = {}
 # Functions that may take more parameters, each with the reason. Commands are not listed: click calls them by keyword.
 MORE_PARAMETERS = {
     "shardkit/__init__.py decode_images": "public: settings by keyword",
+    "shardkit/__init__.py decode_videos": "public: settings by keyword",
     "shardkit/adapters/tfdata.py load_split": "settings by keyword, as those of `Split.batches`",
     "shardkit/adapters/torch.py BatchDataset.__init__": "public: settings by keyword",
     "shardkit/sources/media/labels.py _load": "its parameters are the key of a cache",

@@ -51,7 +51,6 @@ _DOCTOR = ("shardkit/doctor/", "shardkit/cli/doctor.py")
 _DOCTOR_TESTS = ("tests/doctor/", "tests/cli/test_doctor.py", "tests/storage/stores/test_doctor.py")
 USUAL = {
     "verdict": (*_DOCTOR, *_DOCTOR_TESTS),
-    "fitted": ("shardkit/reading/images.py",),
     "stock": ("tests/train/test_stock_graph.py",),
 }
 

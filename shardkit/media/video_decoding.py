@@ -16,10 +16,12 @@ import numpy.typing as npt
 from shardkit.errors import ShardkitError, missing_extra
 from shardkit.media.video_headers import DEMUXERS, fault_of
 from shardkit.messages import reason_of
+from shardkit.units import MiB
 
 Pixels = npt.NDArray[np.uint8]
 
 _ROUNDING = Fraction(1, 2000)
+_MUCH_BYTES = 512 * MiB
 
 
 class VideoHeader(NamedTuple):
@@ -112,6 +114,20 @@ def read_frames(file: BinaryIO, media_type: str, max_pixels: int, rate: float | 
         yield Frame(index, float(time), np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), turns)))
 
 
+def count_frames(data: bytes, media_type: str, max_pixels: int, rate: float | None = None) -> int:
+    """Returns how many frames `read_frames` takes of a video, by its packets alone.
+
+    Raises:
+        VideoError: If it cannot be read.
+    """
+    with _opened(io.BytesIO(data), media_type, max_pixels) as (packets, stream):
+        times = [packet.pts or 0 for packet in packets if packet.size]
+        tick = stream.time_base or Fraction(1)
+    if rate is None or not times:
+        return len(times)
+    return len({_interval_of((time - min(times)) * tick, tick, rate) for time in times})
+
+
 def check_video(data: memoryview, media_type: str, max_pixels: int) -> None:
     """Decodes a file and keeps nothing.
 
@@ -136,14 +152,18 @@ def _decoded(
             _check_size(frame, max_pixels)
             now = frame.pts * tick if frame.pts is not None else index / (stream.average_rate or Fraction(1))
             first = now if first is None else first
-            # Containers round times to their ticks.
-            interval = -1 if rate is None else math.floor((now - first + min(tick / 2, _ROUNDING)) * Fraction(rate))
+            interval = -1 if rate is None else _interval_of(now - first, tick, rate)
             if rate is None or interval > last_interval:
                 last_interval = interval
                 yield index, now - first, frame
             index += 1
     if not index:
         raise VideoError("it has no frame that can be decoded")
+
+
+def _interval_of(elapsed: Fraction, tick: Fraction, rate: float) -> int:
+    # Containers round times to their ticks.
+    return math.floor((elapsed + min(tick / 2, _ROUNDING)) * Fraction(rate))
 
 
 @contextlib.contextmanager
@@ -165,8 +185,12 @@ def _opened(file: BinaryIO, media_type: str, max_pixels: int) -> Iterator[tuple[
             stream.codec_context.options = {"max_pixels": str(max_pixels)}
             _check_size(stream.codec_context, max_pixels)
             yield _whole_packets(container, stream), stream
-    except (VideoError, ShardkitError, MemoryError):
+    except (VideoError, ShardkitError):
         raise
+    except MemoryError as error:
+        # FFmpeg refuses at once to allocate what a damaged size states; else memory is short.
+        np.empty(_MUCH_BYTES, np.uint8)
+        raise VideoError("it cannot be decoded: a size that it states is larger than memory") from error
     except OSError as error:
         # Errors of FFmpeg are OSErrors too; others are of the store.
         if not isinstance(error, av.error.FFmpegError):

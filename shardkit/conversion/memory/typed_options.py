@@ -96,4 +96,8 @@ class ConvertOptions(RowOptions, total=False):
     class_folder: int
     audio: Literal["bytes", "samples"]
     audio_rate: int
+    video: Literal["bytes", "frames", "clips"]
+    video_fps: float
+    clip_frames: int
+    clip_stride: int
     fetch_again: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -47,12 +47,13 @@ class ImageDecoder:
     fit: Fit
     on_error: OnError
     max_pixels: int
+    called: ClassVar[str] = "decode_images"
 
     def __post_init__(self) -> None:
         for name, known in (("mode", Mode), ("resample", Resample), ("fit", Fit), ("on_error", OnError)):
             if (value := getattr(self, name)) not in get_args(known):
                 raise UsageError(
-                    f"decode_images has no {name} {value!r}", next_step=f"Give one of {', '.join(get_args(known))}"
+                    f"{self.called} has no {name} {value!r}", next_step=f"Give one of {', '.join(get_args(known))}"
                 )
         if self.size is not None:
             given: Any = self.size
@@ -75,9 +76,7 @@ class ImageDecoder:
             UsageError: If the column holds no images, or the images have several sizes and none was asked for.
         """
         encoded = self._encoded(batch)
-        wanted = np.ones(len(encoded), np.bool_) if batch.mask is None else batch.mask.copy()
-        if self.feature in batch.present:
-            wanted &= batch.present[self.feature]
+        wanted = self._wanted(batch, len(encoded))
         pixels = None if self.size is None else self._black(len(encoded), *self.size)
         first_row = 0
         for row in np.flatnonzero(wanted).tolist():
@@ -95,12 +94,16 @@ class ImageDecoder:
         present = batch.present if self.on_error == "raise" else {**batch.present, self.feature: wanted}
         return Batch({**batch, self.feature: pixels}, present, batch.mask, batch.pad_to)
 
+    def _wanted(self, batch: Batch, num_rows: int) -> npt.NDArray[np.bool_]:
+        wanted = np.ones(num_rows, np.bool_) if batch.mask is None else batch.mask.copy()
+        return wanted & batch.present[self.feature] if self.feature in batch.present else wanted
+
     def _encoded(self, batch: Batch) -> npt.NDArray[Any]:
         if self.feature not in batch:
             raise UsageError(
                 f"there is no column {self.feature!r} to decode",
                 why=f"the batch has {', '.join(map(repr, batch))}",
-                next_step="Name one of them in decode_images",
+                next_step=f"Name one of them in {self.called}",
             )
         column = batch[self.feature]
         first = column[:1].tolist() if isinstance(column, np.ndarray) and column.ndim == 1 else [None]
@@ -108,9 +111,9 @@ class ImageDecoder:
             dtype = column.values.dtype if isinstance(column, Ragged) else column.dtype
             shape = "lists" if isinstance(column, Ragged) else list(column.shape)
             raise UsageError(
-                f"column {self.feature!r} holds no encoded images",
+                f"column {self.feature!r} holds no encoded {self.called.removeprefix('decode_')}",
                 why=f"expected bytes [n], got {type(first[0]).__name__ if first[0] is not None else dtype} {shape}",
-                next_step="Name a column of bytes in decode_images; each is decoded once",
+                next_step=f"Name a column of bytes in {self.called}; each is decoded once",
             )
         return column
 
@@ -124,10 +127,9 @@ class ImageDecoder:
                 error.what,
                 where=f"column {self.feature!r}, row {row} of the batch",
                 why=error.why,
-                next_step="Give on_error='fill' to decode_images, or convert again without it (--on-bad-record skip)",
+                next_step=f"Give on_error='fill' to {self.called}, or convert again without it (--on-bad-record skip)",
             ) from error
-        image = self._fitted(image)
-        return image if image.mode == self.mode else image.convert(self.mode)
+        return self._resized(image)
 
     def _needed(self, height: int, width: int) -> tuple[int, int]:
         """Returns the height and width that a JPEG must still have when it is decoded."""
@@ -139,18 +141,19 @@ class ImageDecoder:
         scale = choose(self.size[0] / height, self.size[1] / width)
         return max(1, round(height * scale)), max(1, round(width * scale))
 
-    def _fitted(self, image: Image.Image) -> Image.Image:
+    def _resized(self, image: Image.Image) -> Image.Image:
         from PIL import ImageOps
         from PIL.Image import Resampling
 
-        if self.size is None or image.size == self.size[::-1]:
-            return image
-        size, method = self.size[::-1], Resampling[self.resample.upper()]
-        if self.fit == "stretch":
-            return image.resize(size, method)
-        if self.fit == "crop":
-            return ImageOps.fit(image, size, method)
-        return ImageOps.pad(image, size, method)
+        if self.size is not None and image.size != self.size[::-1]:
+            size, method = self.size[::-1], Resampling[self.resample.upper()]
+            if self.fit == "stretch":
+                image = image.resize(size, method)
+            elif self.fit == "crop":
+                image = ImageOps.fit(image, size, method)
+            else:
+                image = ImageOps.pad(image, size, method)
+        return image if image.mode == self.mode else image.convert(self.mode)
 
     def _black(self, num_rows: int, height: int, width: int) -> Pixels:
         shape = (num_rows, height, width, _CHANNELS[self.mode])
