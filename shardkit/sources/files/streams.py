@@ -213,8 +213,7 @@ def _decompressed(raw: BinaryIO, file: RawFile) -> Iterator[ByteStream]:
     elif file.compression == "xz":
         yield GuardedStream(_JoinedStreams(raw, new_xz, b"\xfd7zXZ\0"), guard, file)
     else:
-        with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as frames:
-            yield GuardedStream(cast(ByteStream, frames), guard, file)
+        yield GuardedStream(_ZstdStream(raw), guard, file)
 
 
 class GuardedStream:
@@ -282,6 +281,34 @@ class _JoinedStreams(ByteStream):
             raise followed(self._rest, self._raw)
         self._stream = self._new()
         return True
+
+
+class _ZstdStream(ByteStream):
+    # Arrow drops what a read found before a cut, so that is read again, at last byte by byte.
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._num_read, self._most = 0, COMPRESSED_BYTES
+        # All are kept: the end of one closes the file.
+        self._streams = [self._new()]
+
+    def read(self, num_bytes: int, /) -> bytes:
+        try:
+            found: bytes = self._streams[-1].read(min(num_bytes, self._most))
+        except OSError as error:
+            if "Truncated" not in str(error):
+                raise
+            self._most //= 512
+            if not self._most or not hasattr(self._raw, "seek"):
+                raise EOFError(CUT_OFF) from error
+            self._raw.seek(0)
+            self._streams.append(self._new())
+            _skip(self._streams[-1], self._num_read)
+            return self.read(num_bytes)
+        self._num_read += len(found)
+        return found
+
+    def _new(self) -> ByteStream:
+        return cast(ByteStream, pa.CompressedInputStream(pa.PythonFile(self._raw, mode="r"), "zstd"))
 
 
 @contextmanager

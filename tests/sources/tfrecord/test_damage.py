@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import random
 import struct
 import zlib
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from shardkit.encoding.tfrecord import frame, masked_crc32c
@@ -19,6 +22,7 @@ from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.tfrecord.blocks import is_record_header
 from shardkit.sources.tfrecord.source import TfrecordSource
+from shardkit.units import KiB
 from tests.support.files.tfrecord_makers import example, fails, field, read, sequence, write
 
 
@@ -121,6 +125,31 @@ def test_of_a_gzip_file_that_is_cut_off_the_whole_records_are_rows(tmp_path, is_
     assert [r["n"] for r in rows] == list(range(num_whole))
     assert bad.position == f"row {num_whole + 1}, uncompressed byte {start:,}"
     assert f"the gzip file is cut off: only {inflated - start:,} bytes are left" in bad.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "pack", "unpack"),
+    [
+        ("bz2", lambda data: bz2.compress(data, 1), lambda data: bz2.BZ2Decompressor().decompress(data)),
+        ("xz", lzma.compress, lambda data: lzma.LZMADecompressor().decompress(data)),
+        ("zstd", lambda data: pa.compress(data, "zstd", asbytes=True), None),
+    ],
+)
+def test_of_other_files_that_are_cut_off_the_whole_records_are_rows(tmp_path, kind, pack, unpack):
+    frames = [frame(example(n=i, s=random.Random(i).randbytes(4_000).hex())) for i in range(60)]
+    path = tmp_path / f"a.tfrecord.{kind.replace('zstd', 'zst')}"
+    packed = pack(b"".join(frames))
+    path.write_bytes(packed[: len(packed) * 2 // 3])
+    # Each block of zstd holds 128 KiB, and the third one is cut off.
+    inflated = 2 * 128 * KiB if unpack is None else len(unpack(path.read_bytes()))
+    ends = np.cumsum(list(map(len, frames)))
+    num_whole = int(np.searchsorted(ends, inflated, side="right"))
+    start = int(ends[num_whole - 1])
+    assert f"the {kind} file is cut off in {path.name}, uncompressed byte {start:,}" in fails(path)
+    _, rows, (bad,) = read(path, tolerates_bad_rows=True)
+    assert [r["n"] for r in rows] == list(range(num_whole))
+    assert bad.position == f"row {num_whole + 1}, uncompressed byte {start:,}"
+    assert f"the {kind} file is cut off: only {inflated - start:,} bytes are left" in bad.reason
 
 
 @pytest.mark.parametrize("num_left", [10, 7, 0])
