@@ -176,6 +176,9 @@ class Manifest(Document, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _refuse_repeated("split", [s.name for s in self.splits])
         _refuse_repeated("feature", [f.name for f in self.features])
+        for feature in self.features:
+            for split in self.splits:
+                _check_values(feature, split.statistics.get(feature.name))
 
     def split(self, name: str) -> SplitInfo:
         """Returns the split of that name. Raises UsageError if there is none; names those there are."""
@@ -302,6 +305,17 @@ def _refuse_repeated(kind: str, names: list[str]) -> None:
     repeated = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
     if repeated:
         raise DamageError(f"the {kind} {min(repeated)!r} is there twice")
+
+
+def _check_values(feature: Feature, statistics: FeatureStatistics | None) -> None:
+    kinds = {"string": str, "bool": bool}
+    is_integer = feature.dtype.startswith(("int", "uint"))
+    if statistics is None or not (is_integer or feature.dtype in kinds):
+        return
+    wanted = kinds.get(feature.dtype, int)
+    odd = next((v for v in statistics.vocabulary if type(v) is not wanted), None)
+    if odd is not None:
+        raise DamageError(f"the feature {feature.name!r} is {feature.dtype}, and one of its values {str(odd)[:50]!r}")
 
 
 class _VersionOnly(msgspec.Struct):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -111,6 +112,20 @@ def test_a_feature_that_cannot_be_read_makes_the_manifest_damaged(tmp_path, caps
         said = capsys.readouterr().err
         assert "SK-E100" in said
         assert reason in said
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"), [("int64", ("a", "b")), ("int64", (True,)), ("string", (1, 2)), ("string", ("a", True))]
+)
+def test_values_of_another_type_make_the_manifest_damaged(tmp_path, capsys, dtype, values):
+    features = (make_feature("x", dtype), XY[1])
+    statistics = FeatureStatistics(count=64, num_nulls=0, num_values=64, num_distinct=2, vocabulary=values)
+    dataset = forge(tmp_path / "set", edit=lambda document: document.update(
+        features=msgspec.to_builtins(features),
+        splits=[{**document["splits"][0], "statistics": {"x": msgspec.to_builtins(statistics)}}],
+    ))  # fmt: skip
+    assert main(["inspect", str(dataset)]) == 1
+    assert f"the feature 'x' is {dtype}, and one of its values" in capsys.readouterr().err
 
 
 @pytest.mark.full
