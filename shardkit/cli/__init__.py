@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import sys
@@ -116,7 +117,10 @@ def script() -> NoReturn:
         from shardkit.cli.shell.supervise import supervised
 
         sys.exit(supervised(_read_inputs))
-    sys.exit(main())
+    exit_code = main()
+    # Python searches all objects of TensorFlow or a store's client at its end, which takes half a second.
+    gc.freeze()
+    sys.exit(exit_code)
 
 
 def _read_inputs() -> int:
