@@ -25,7 +25,7 @@ ScheduleChoice = Literal["cosine", "linear", "constant", "step"]
 Scaling = Literal["none", "linear", "sqrt"]
 BucketsChoice = Literal["auto"] | tuple[int, ...]
 Precision = Literal["float32", "bfloat16", "float16"]
-ClassValue = str | int | bool
+ClassValue = str | Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | bool
 
 
 class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

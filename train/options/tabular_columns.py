@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -33,7 +34,7 @@ class NumericColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: str
     mean: float
     std: float
-    width: int = 1
+    width: Annotated[int, msgspec.Meta(ge=1, le=MAX_ARRAY_VALUES)] = 1
     can_be_absent: bool = False
 
 

@@ -133,13 +133,16 @@ def encode_line(metrics: EpochMetrics) -> bytes:
 def decode_lines(raw: bytes) -> list[EpochMetrics]:
     """Returns the lines of `metrics.jsonl` that are whole."""
     lines: list[EpochMetrics] = []
-    for line in raw.splitlines():
+    for text in raw.splitlines():
         try:
-            values: Any = msgspec.json.decode(line)
+            values: Any = msgspec.json.decode(text)
             for part in (values.get("train"), values.get("validation")):
                 for name in part or ():
                     part[name] = math.nan if part[name] is None else part[name]
-            lines.append(msgspec.convert(values, EpochMetrics))
+            line = msgspec.convert(values, EpochMetrics)
         except (*DECODE_ERRORS, AttributeError):
             continue
+        # A terminal would obey other names.
+        if all(name.isprintable() for name in (*line.train, *(line.validation or ()))):
+            lines.append(line)
     return lines

@@ -52,9 +52,9 @@ def copy_checkpoint(source: Path, target: Path, step: int) -> None:
     with storage.translate_os_errors(target):
         (target / index).unlink(missing_ok=True)
         for file in source.glob(f"{_name(step)}.data-*"):
-            shutil.copyfile(file, target / file.name)
+            _copy(file, target / file.name)
         temporary = target / f".{index}.new"
-        shutil.copyfile(source / index, temporary)
+        _copy(source / index, temporary)
         temporary.replace(target / index)
 
 
@@ -74,6 +74,11 @@ def kept_checkpoints(checkpoints: Path, best: Path) -> dict[int, list[str]]:
         for step in promised_checkpoints(folder):
             found.setdefault(step, []).append(str(folder / _name(step)))
     return dict(sorted(found.items()))
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)  # What a link names is a file of others.
+    shutil.copyfile(source, target)
 
 
 def _name(step: int) -> str:

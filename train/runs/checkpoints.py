@@ -202,6 +202,9 @@ def remove_unfinished(folder: Path) -> None:
 def find_damage(path: str) -> str | None:
     """Returns why a checkpoint cannot be read, None if every tensor of it has the checksum that was stored."""
     try:
+        # TensorFlow would wait for a pipe.
+        for file in Path(path).parent.glob(f"{Path(path).name}.*"):
+            open_regular(file).close()
         reader = tf.train.load_checkpoint(path)
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)

@@ -25,8 +25,9 @@ from train.reporting.metrics import EpochMetrics, decode_lines, encode_line
 CHECKPOINT_PREFIX = "step"
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 
-_INDEX_NAME = re.compile(rf"{CHECKPOINT_PREFIX}-(\d+)\.index")
-_STATE_LINE = re.compile(rf'^all_model_checkpoint_paths: "(?:.*/)?{CHECKPOINT_PREFIX}-(\d+)"$', re.MULTILINE)
+_STEP = r"\d{1,18}"  # An int64 of TensorFlow.
+_INDEX_NAME = re.compile(rf"{CHECKPOINT_PREFIX}-({_STEP})\.index")
+_STATE_LINE = re.compile(rf'^all_model_checkpoint_paths: "(?:.*/)?{CHECKPOINT_PREFIX}-({_STEP})"$', re.MULTILINE)
 # Titles of parts of an identity, where the title differs from the name of the part.
 _PART_NAMES = {
     ("optimizer", "name"): "optimizer", ("label", "name"): "label", ("label", "classes"): "set of classes",
@@ -164,9 +165,23 @@ class RunFolder:
         )
 
     def read_metrics(self) -> list[EpochMetrics]:
-        """Returns the epochs that were measured."""
-        with storage.translate_os_errors(self.metrics_path):
-            return decode_lines(_content_of(self.metrics_path)) if self.metrics_path.exists() else []
+        """Returns the epochs that were measured.
+
+        Raises:
+            DamageError: If something else than a file is in the place of theirs.
+        """
+        with storage.translate_os_errors(self.metrics_path, "read"):
+            try:
+                return decode_lines(_content_of(self.metrics_path))
+            except FileNotFoundError:
+                return []
+            except NotRegularError as error:
+                raise DamageError(
+                    "the metrics of the run cannot be read",
+                    where=str(self.metrics_path),
+                    why=error.strerror,
+                    next_step="Remove it; the run goes on without them",
+                ) from error
 
     def write_metrics(self, epochs: Sequence[EpochMetrics]) -> None:
         """Stores the epochs, whole or not at all."""
@@ -197,6 +212,7 @@ class RunFolder:
     def _replace(self, path: Path, content: bytes) -> None:
         with storage.translate_os_errors(path):
             temporary = path.with_name(f".{path.name}.new")
+            temporary.unlink(missing_ok=True)  # It may be a link.
             temporary.write_bytes(content)
             temporary.replace(path)
 

@@ -21,6 +21,7 @@ from shardkit.errors import ConflictError
 from shardkit.runtime.owner import Owner, decode_owner, is_dead, this_process
 from shardkit.runtime.threads import start_thread
 from shardkit.storage import files as storage
+from shardkit.storage.links import refuse_link
 
 LOCK_FILE = ".lock"
 BEAT_S = 10.0
@@ -40,8 +41,10 @@ def run_lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     Raises:
         ConflictError: If another process trains there.
         OutOfSpaceError, UsageError: If the lock cannot be written.
+        UnsafeError: If it is a link: what lies behind it would be emptied.
     """
     path = folder / LOCK_FILE
+    refuse_link(str(folder), LOCK_FILE)
     with storage.translate_os_errors(path):
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     stop = threading.Event()

@@ -118,3 +118,11 @@ def test_the_first_unit_of_each_worker_counts_nowhere() -> None:
 
 def test_a_line_that_is_no_text_is_left_out() -> None:
     assert decode_lines(b'{"epoch": "\xff"}\n[\n') == []
+
+
+def test_a_line_whose_names_a_terminal_would_obey_is_none() -> None:
+    line = {"epoch": 0, "step": 2, "examples_per_s": 1.0, "waiting_share": 0.0, "train_s": 1.0, "validation_s": 0.0}
+    plain, hostile = {"loss": 0.5}, {"\x1b[31mloss": 0.5}
+    for train, validation, number in ((plain, None, 1), (plain, plain, 1), (hostile, None, 0), (plain, hostile, 0)):
+        raw = msgspec.json.encode({**line, "train": train, "validation": validation})
+        assert len(decode_lines(raw)) == number

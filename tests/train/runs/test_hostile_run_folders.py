@@ -83,10 +83,83 @@ def test_a_list_of_checkpoints_that_is_no_file_is_named(resume, make):
 
 
 @pytest.mark.parametrize(
-    "content", [b'model_checkpoint_path: "../../../etc/passwd"\n', *in_campaign(b"", b"\xcf\x00garbage")]
+    "content",
+    [
+        b'model_checkpoint_path: "../../../etc/passwd"\n',
+        b'all_model_checkpoint_paths: "step-' + b"9" * 5000 + b'"\n',
+        *in_campaign(b"", b"\xcf\x00garbage"),
+    ],
 )
 def test_a_run_goes_on_from_its_checkpoint_whatever_the_list_says(resume, content):
     done = resume(in_place_of("checkpoints/checkpoint", lambda path: path.write_bytes(content)))
     assert done.returncode == 0, done.stderr
     assert "epoch 2" in done.stdout + done.stderr
     assert "no checkpoint" not in done.stderr
+
+
+def test_nothing_behind_a_link_is_written(resume, tmp_path):
+    others = tmp_path / "others"
+    others.write_text("of another user")
+
+    def spoil(run):
+        step = next((run / "checkpoints").glob("*.index")).stem
+        for name in (
+            ".train.json.new",
+            ".metrics.jsonl.new",
+            f"best/.{step}.index.new",
+            f"best/{step}.data-00000-of-00001",
+        ):
+            (run / "best").mkdir(exist_ok=True)
+            (run / name).unlink(missing_ok=True)
+            (run / name).symlink_to(others)
+        (run / f"best/{step}.index").unlink(missing_ok=True)
+
+    done = resume(spoil)
+    assert done.returncode == 0, done.stderr
+    assert others.read_text() == "of another user"
+
+
+def test_a_lock_that_is_a_link_is_refused(resume, tmp_path):
+    others = tmp_path / "others"
+    others.write_text("of another user")
+    done = resume(in_place_of(".lock", lambda path: path.symlink_to(others)))
+    assert done.returncode == 7, done.stderr
+    assert ".lock is a link" in done.stderr
+    assert others.read_text() == "of another user"
+
+
+def with_recipe(change):
+    def spoil(run):
+        record = json.loads((run / "train.json").read_text())
+        change(record)
+        (run / "train.json").write_text(json.dumps(record))
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        with_recipe(lambda record: record["label"].update(classes=[0, 2**70])),
+        with_recipe(lambda record: record["recipe"]["columns"]["numeric"][0].update(width=2**40)),
+    ],
+)
+def test_numbers_that_no_tensor_holds_are_no_record(resume, spoil):
+    done = resume(spoil)
+    assert done.returncode == 1, done.stderr
+    assert "the record of the run cannot be read in " in done.stderr
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, *in_campaign(os.mkdir)])
+def test_metrics_that_are_no_file_are_named(resume, make):
+    done = resume(in_place_of("metrics.jsonl", make))
+    assert done.returncode == 1, done.stderr
+    assert "the metrics of the run cannot be read in " in done.stderr
+
+
+@pytest.mark.parametrize("end", ["index", *in_campaign("data-00000-of-00001")])
+def test_a_checkpoint_that_is_a_pipe_is_passed_over(resume, end):
+    done = resume(in_place_of(f"checkpoints/step-2.{end}", os.mkfifo))
+    assert done.returncode == 1, done.stderr
+    assert "is damaged and is passed over" in done.stderr
+    assert "it is a pipe, not a file" in done.stderr
