@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from shardkit.reading.splits import Splits
 
 __all__ = [
-    "ConvertOptions", "LengthBuckets", "RowOptions", "Writer", "__version__", "convert", "decode_images", "decode_videos",
-    "mix", "open", "open_tfrecords",
+    "ConvertOptions", "LengthBuckets", "RowOptions", "Writer", "__version__", "convert", "decode_images",
+    "decode_videos", "mix", "open", "open_tfrecords",
 ]  # fmt: skip
 
 _LAZY = {
