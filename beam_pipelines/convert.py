@@ -1,4 +1,4 @@
-"""The conversion as a Beam pipeline. Only descriptors travel through it; bytes lie in the spool.
+"""The conversion as a Beam pipeline. Only descriptors travel through it; bytes are in the spool.
 
     input splits [-> First pass -> Mark rows] -> Extract -> Lay out -> Write -> Commit
 

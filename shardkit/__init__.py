@@ -77,7 +77,7 @@ def open(
         url: Local folder, address in a store (s3, gs, az, abfs, hdfs, hf) or on a web server (http, https).
         version: None means the newest.
         cache_dir: A local folder in which blocks that came from a store are kept as they are stored. Any number of
-            processes and datasets may share it. Without meaning for what lies on a mounted file system.
+            processes and datasets may share it. Without meaning for what is on a mounted file system.
         cache_bytes: What all files in it together take at most, such as `"50GB"` or a number; the least recently used
             make room.
 
@@ -111,7 +111,7 @@ def open_tfrecords(
     uncompressed, and shuffled batches hold up to `num_lanes` of them.
 
     Args:
-        patterns: A file, a folder, a glob, or several of them; local or in a store. They lie below one folder. In
+        patterns: A file, a folder, a glob, or several of them; local or in a store. They are below one folder. In
             folders and globs, files that hold no TFRecords are passed over unless they are called like some.
         max_record_bytes: Larger records are refused.
         max_expansion: A gzip file may become so many times as large; up to 64 MiB are always allowed.

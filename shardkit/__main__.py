@@ -90,7 +90,7 @@ def restart_with_utf8() -> None:
 
 
 if __name__ == "__main__":
-    # Python puts the current folder first; a train.py that lies there must not pass for the package `train`.
+    # Python puts the current folder first; a train.py that is there must not pass for the package `train`.
     here, home = Path.cwd(), Path(__file__).resolve().parent.parent
     if here != home:
         sys.path[:] = [entry for entry in sys.path if entry not in ("", str(here))]

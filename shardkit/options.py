@@ -169,7 +169,7 @@ class OptionField(NamedTuple):
     """An option of a struct.
 
     Attributes:
-        part: The field that holds the struct, where that lies in another one; else empty.
+        part: The field that holds the struct, where that is in another one; else empty.
     """
 
     name: str

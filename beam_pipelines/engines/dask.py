@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from beam_pipelines.engines.dask_cluster import dask_cluster
 from beam_pipelines.engines.native import NativeEngine, Session, Work
 from beam_pipelines.engines.settings import (
     SHARED,
@@ -35,10 +34,6 @@ from shardkit.errors import StorageError, UsageError
 _SCHEDULER = "scheduler of Dask"
 # Protocols that use a port. The port is checked for each; the program there is asked over the first only.
 _PROTOCOLS = ("tcp", "tls", "ws", "wss")
-
-# Dask's profiler asks for the frames of all threads a hundred times a second, and in Python 3.11 that may lock a worker
-# for good when a thread starts meanwhile (github.com/python/cpython/issues/106883). Its result is not shown.
-_CONFIG: dict[str, object] = {"distributed.worker.profile.enabled": False}
 
 # Each piece is one task, which takes the scheduler 1 ms and 7 KB.
 _MAX_PIECES = 100_000
@@ -183,61 +178,6 @@ def _new_client(address: str) -> Any:
                 state=KEPT,
                 next_step="With --debug it shows everything",
             ) from error
-
-
-@contextmanager
-def dask_cluster(num_workers: int, folder: Path | None = None) -> Iterator[str]:
-    """Gives the address of a cluster of so many processes with one thread each.
-
-    Args:
-        folder: For their temporary files, and for records that find no place in memory.
-
-    Raises:
-        StorageError: If they do not start.
-    """
-    import dask
-    from distributed import LocalCluster
-
-    # Dask gives its settings to a worker that replaces a dead one as they are at that time.
-    # The folder of the scheduler, for which LocalCluster has no argument.
-    own = {} if folder is None else {"temporary-directory": str(folder)}
-    with dask.config.set(_CONFIG | own):
-        try:
-            cluster = LocalCluster(
-                n_workers=num_workers,
-                # What takes a process down takes one piece of work along.
-                threads_per_worker=1,
-                processes=True,
-                # A process that is killed removes nothing; what it left is found by the next run.
-                local_directory=folder and str(folder),
-                env={} if folder is None else {"TMPDIR": str(folder)},
-                # None would be Dask's usual port, and a second cluster of a machine warns that it is taken.
-                dashboard_address="127.0.0.1:0",
-                scheduler_kwargs={"dashboard": False},
-                silence_logs=logging.CRITICAL,
-                preload=[__name__],
-            )
-        except (RuntimeError, OSError, TimeoutError) as error:
-            raise StorageError(
-                "the workers of Dask did not start",
-                why=" ".join(str(error).split()) or type(error).__name__,
-                state="Nothing was committed",
-                next_step="Run the same command again, with fewer --workers if there is too little memory",
-            ) from error
-        try:
-            yield cluster.scheduler_address
-        finally:
-            with suppress(Exception):
-                cluster.close(timeout=5)
-
-
-def dask_setup(worker: object) -> None:
-    """Silences the log of a worker.
-
-    Dask finds it by this name, and calls it in every worker that preloads this module.
-    """
-    if not os.environ.get("SHARDKIT_DEBUG"):
-        logging.disable(logging.CRITICAL)
 
 
 def check_scheduler(named: str) -> None:

@@ -1,4 +1,4 @@
-"""The program of Prism: where it lies, how it gets there, and a run of it that this machine alone reaches."""
+"""The program of Prism: where it is, how it gets there, and a run of it that this machine alone reaches."""
 
 from __future__ import annotations
 

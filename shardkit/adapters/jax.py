@@ -1,4 +1,4 @@
-"""JAX: batches as arrays that lie on the devices of all processes.
+"""JAX: batches as arrays on the devices of all processes.
 
 sharding = jax.NamedSharding(jax.make_mesh((jax.device_count(),), ("data",)), jax.P("data"))
 for batch in batches(train, global_batch_size=1024, sharding=sharding, features=["image_id", "score"]): ...

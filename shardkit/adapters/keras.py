@@ -33,7 +33,7 @@ from shardkit.storage.temporary_files import temporary_beside
 
 
 class Place(NamedTuple):
-    """Where a run stands: the epoch and the step of its next batch."""
+    """How far a run is: the epoch and the step of its next batch."""
 
     epoch: int
     step: int

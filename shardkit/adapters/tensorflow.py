@@ -1,6 +1,6 @@
 """TensorFlow: batches of the reader as tensors, for a user's loop or as a `tf.data.Dataset`.
 
-Numbers lie where the reader decoded them: TensorFlow takes over aligned memory without a copy (DLPack), in a hundredth
+Numbers are where the reader decoded them: TensorFlow takes over aligned memory without a copy (DLPack), in a hundredth
 of the time that `tf.convert_to_tensor` takes for 3 MB.
 """
 

@@ -119,7 +119,7 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
         self._epoch.fill_(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns where the iterator of this process stands; with workers of a `DataLoader` that is none of theirs."""
+        """Returns where the iterator of this process is; with workers of a `DataLoader` that is none of theirs."""
         if self._state is not None:
             return self._state
         if self._reader is not None:

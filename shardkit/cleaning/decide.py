@@ -38,7 +38,7 @@ LIVE, YOUNG, FOREIGN, AGELESS = "of a live conversion", "too young", "not of sha
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """A file that lies there.
+    """A file that is there.
 
     Attributes:
         path: Relative to the dataset; absolute for local intermediate files.
@@ -86,7 +86,7 @@ class Upload(NamedTuple):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies at a dataset.
+    """What is at a dataset.
 
     Attributes:
         files: Below `data/`, `manifests/` and the folders of doctors.
@@ -156,7 +156,7 @@ def commits_near(files: Iterable[Found], named: Set[str], now: float) -> bool:
 
 
 def has_changed(group: Group, before: Mapping[str, Found], now: Iterable[Found], names: Set[str]) -> bool:
-    """Whether a group has to stay, as files came or changed that it holds, or that lie in its folder of data.
+    """Whether a group has to stay, as files came or changed that it holds, or that are in its folder of data.
 
     Args:
         group: Of shard tables, or of the data of one conversion.

@@ -1,4 +1,4 @@
-"""What lies at a dataset: its versions and what they name, all files with their ages, and which locks are held."""
+"""What is at a dataset: its versions and what they name, all files with their ages, and which locks are held."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def list_folder(root: str, folder: str) -> tuple[Found, ...]:
     """Returns the files below a folder of the dataset, as they are now.
 
     Raises:
-        UnsafeError: If the folder is a link: what lies behind it may be of another dataset.
+        UnsafeError: If the folder is a link: what is behind it may be of another dataset.
     """
     found = found_files(root, folder)
     return tuple(msgspec.structs.replace(file, path=_relative(file.path, root)) for file in found)
@@ -230,7 +230,7 @@ def found_files(root: str, folder: str) -> Iterator[Found]:
     """Yields the files below a folder of another one, by their whole paths.
 
     Raises:
-        UnsafeError: If the folder is a link: what lies behind it may be of another dataset.
+        UnsafeError: If the folder is a link: what is behind it may be of another dataset.
     """
     refuse_link(root, folder)
     for file in storage.list_files(storage.join(root, folder)):

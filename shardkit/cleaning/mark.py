@@ -56,7 +56,7 @@ class Mark:
 
 @contextmanager
 def marked(root: str) -> Iterator[Mark | None]:
-    """Yields a mark at a dataset; None where nothing lies.
+    """Yields a mark at a dataset; None where nothing is.
 
     Raises:
         UnsafeError: If a folder of the dataset is a link.

@@ -216,7 +216,7 @@ class _Remover:
     def _remove_work(self, group: Group) -> None:
         assert group.fingerprint is not None
         path = Path(group.folder)
-        # The lock that is held lies in the folder itself, wherever that is.
+        # The lock that is held is in the folder itself, wherever that is.
         with held(str(path.parent), group.fingerprint) as is_free:
             known = {file.path: file for file in group.files}
             now = [file for file in found_files(str(path.parent), path.name) if file.path != str(path / "lock")]

@@ -79,7 +79,7 @@ def begin(settings: Mapping[str, Any], files: Path, client: Client) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     files.mkdir(parents=True, exist_ok=True)
     quiet = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
-    # Ray puts the current folder, where anything may lie, in front of all places of modules.
+    # Ray puts the current folder, where anything may be, in front of all places of modules.
     with warnings.catch_warnings(), contextlib.chdir(files), _temporary_files_of_workers_in(files):
         warnings.simplefilter("ignore")
         try:

@@ -14,7 +14,7 @@ WORKER_MEMORY_BYTES = 4 * GiB
 
 
 class Limit(NamedTuple):
-    """A figure that may not be passed, and where it stands."""
+    """A figure that may not be passed, and where it is."""
 
     value: int
     source: str
@@ -30,7 +30,7 @@ class EngineFacts(NamedTuple):
         own_options: Options of `convert`, without their dashes, that have a meaning for this engine alone.
         is_one_machine: Whether all workers share the memory and the disk of the machine that the command runs on.
         worker_memory_bytes: Of a worker unless more is asked for, where it is not that machine's.
-        carries_bytes: Whether records always go through its shuffle, in chunks; otherwise they lie in spool files that
+        carries_bytes: Whether records always go through its shuffle, in chunks; otherwise they are in spool files that
             all workers see, unless the work folder is in a store.
         memory_factor: Bytes of the engine's memory for a byte that is shuffled, where everything stays in memory.
         holds_key: Whether all of a key must fit into a worker's memory.

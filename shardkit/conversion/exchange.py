@@ -1,7 +1,7 @@
 """Exchange: workers without a shared disk fetch the inputs of a step into their own folder, and upload its results.
 
 The store holds the files of the work folder under their own names. The record of a step is put last, after all
-files that it names. Signs of one attempt lie apart from the rest: two hosts may be at the same conversion, and a sign
+files that it names. Signs of one attempt are apart from the rest: two hosts may be at the same conversion, and a sign
 for one must not stop the other.
 """
 
@@ -55,7 +55,7 @@ def folder_prefix(destination: str) -> str:
 
 
 def exchange_url(plan: Plan, name: str) -> str:
-    """Returns where a file or folder of the work folder lies in the store."""
+    """Returns where a file or folder of the work folder is in the store."""
     assert plan.exchange is not None
     own = () if name.partition("/")[0] in _SHARED else (_ATTEMPTS, plan.created.commit_id)
     return storage.join(plan.exchange, *own, name)
@@ -164,7 +164,7 @@ def fetch_signs(plan: Plan, *names: str) -> None:
 
 
 def offer_plan(plan: Plan) -> str:
-    """Puts the plan, stored in the work folder already, and the files that it names, and returns where the plan lies.
+    """Puts the plan, stored in the work folder already, and the files that it names, and returns where the plan is.
 
     Raises:
         UsageError: If a file of the user's cannot be read.
@@ -204,7 +204,7 @@ def check_exchange(plan: Plan) -> None:
     """Checks that workers which share no disk can do the work of a plan.
 
     Raises:
-        UsageError: If something that they need, or make, lies on this machine alone.
+        UsageError: If something that they need, or make, is on this machine alone.
     """
     if plan.exchange is None:
         return
@@ -282,7 +282,7 @@ def _files_beside(options: TransformOptions) -> dict[str, str]:
     found = {sha256: path for _, path, sha256 in options.tokenize}
     if options.map_path is not None:
         path, _ = split_reference(options.map_path)
-        # Its name stands in messages, and only such files can be imported.
+        # Its name is in messages, and only such files can be imported.
         found[f"{options.map_sha256}-{_plain(Path(path).name)}"] = path
     return {name: path for name, path in found.items() if storage.is_local(path)}
 

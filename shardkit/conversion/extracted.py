@@ -36,7 +36,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def statistics_name(input_split_index: int) -> str:
-    """Returns where the statistics of an input split lie, relative to the work folder."""
+    """Returns where the statistics of an input split are, relative to the work folder."""
     return f"statistics/{input_split_index}.msgpack"
 
 

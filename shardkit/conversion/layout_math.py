@@ -1,6 +1,6 @@
 """Arithmetic of the layout: how many shards, where each is cut, which key ranges make a group. No I/O, no clock.
 
-Within a dataset split all records stand in one order; a record's place in the split is the sum of the framed bytes
+Within a dataset split all records are in one order; a record's place in the split is the sum of the framed bytes
 before it. Shard i takes the records that start in `[cuts[i], cuts[i + 1])`. With cuts at equal distances every shard
 is less than one record away from equal bytes.
 """

@@ -369,7 +369,7 @@ def _version_of(package: str) -> str | None:
 def work_order(splits: Sequence[InputSplit], files: Sequence[RawFile]) -> list[InputSplit]:
     """Returns input splits in the order in which they are best begun: the largest first, so that all end together.
 
-    What lies in a compressed tar is reached by decompressing all in front of it. Its members count as one piece of
+    What is in a compressed tar is reached by decompressing all in front of it. Its members count as one piece of
     work, and come in the order of the archive.
     """
     pieces: defaultdict[tuple[str, int], list[InputSplit]] = defaultdict(list)

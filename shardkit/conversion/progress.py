@@ -106,7 +106,7 @@ class InputTicker:
         self._num_rows += num_rows
         known = self._row_bytes.get(self._is_compressed)
         guess = num_batch_bytes / (_USUAL_EXPANSION if self._is_compressed else 1.0)
-        # Never all, so that the bar does not stand at its end while there are more batches.
+        # Never all, so that the bar is not at its end while there are more batches.
         step = min(int(guess if known is None else known * num_rows), self._num_left // 2)
         self._num_left -= step
         self._add(num_rows, step, num_rejected)

@@ -1,7 +1,7 @@
 """What a user asks `convert` for. Each option is stated once; flags, help, recipe keys and checks follow from it.
 
-Options of reading stand in `SourceOptions`, those of transformations in `TransformOptions`, all others here. The fields
-stand in the order in which a recipe file holds them.
+Options of reading are in `SourceOptions`, those of transformations in `TransformOptions`, all others here. The fields
+are in the order in which a recipe file holds them.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def make_layout(opened: Opened) -> tuple[Layout, list[Extracted]]:
 
 
 def segments(opened: Opened) -> Iterator[tuple[UnitKey, bytes]]:
-    """Lays the shards out, and yields where the records of each unit of them lie, in portions by unit."""
+    """Lays the shards out, and yields where the records of each unit of them are, in portions by unit."""
     layout, extracted = make_layout(opened)
     with _step(opened):
         all_runs = [run for part in extracted for run in runs_of(opened.plan, part)]
@@ -214,7 +214,7 @@ def segments(opened: Opened) -> Iterator[tuple[UnitKey, bytes]]:
 
 
 def runs(opened: Opened) -> Iterator[tuple[int, bytes]]:
-    """Lays the shards out, and yields where the runs of each input split lie, for `cut`."""
+    """Lays the shards out, and yields where the runs of each input split are, for `cut`."""
     _, extracted = make_layout(opened)
     with _step(opened):
         for part in extracted:

@@ -44,7 +44,7 @@ def work_folder(plan: Plan) -> Iterator[None]:
     Raises:
         ConflictError: If another process works on the same conversion, or has ended it.
         OutOfSpaceError, UsageError, StorageError: If the folder cannot be made.
-        UnsafeError: If it is a link or holds one, as what lies there is removed in the end.
+        UnsafeError: If it is a link or holds one, as what is there is removed in the end.
     """
     handle = _locked(plan)
     try:
@@ -140,7 +140,7 @@ def _lock(handle: int, folder: Path) -> None:
 
 
 def remove_work_folder(plan: Plan) -> None:
-    """Removes the spool and all records of a conversion that was committed, or that can never be as it stands."""
+    """Removes the spool and all records of a conversion that was committed, or that can never be as it is."""
     with contextlib.suppress(OSError), worker_threads(_REMOVING_THREADS, "remove") as threads:
         # Giving back the memory of a large file takes 0.3 s a GB, and nothing else is left to do.
         for _ in threads.map(Path.unlink, plan.work_path("spool").glob("*.run")):

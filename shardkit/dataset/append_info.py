@@ -19,7 +19,7 @@ class AppendedTo(msgspec.Struct, frozen=True, kw_only=True):
     """The version that another one began with.
 
     Attributes:
-        num_inputs: How many inputs it had; they stand first in the accounting of the other.
+        num_inputs: How many inputs it had; they are first in the accounting of the other.
     """
 
     version: Count
@@ -44,7 +44,7 @@ def appended_to(manifest: Manifest) -> AppendedTo | None:
 
 
 def statistics_file(manifest: Manifest) -> StatisticsFile | None:
-    """Returns where the counts of a version lie, None if they were not kept.
+    """Returns where the counts of a version are, None if they were not kept.
 
     Raises:
         DamageError: If it tells something else.

@@ -88,7 +88,7 @@ class SplitBlocks:
         self._list = functools.lru_cache(_NUM_LISTED_SHARDS)(lambda shard: list_blocks(self._shards[shard]))
 
     def ref(self, index: int) -> BlockRef:
-        """Returns where a block lies.
+        """Returns where a block is.
 
         Args:
             index: 0-based position among all blocks of the split.

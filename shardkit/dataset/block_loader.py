@@ -1,4 +1,4 @@
-"""The blocks of a split in memory: their framed records, and where each record lies."""
+"""The blocks of a split in memory: their framed records, and where each record is."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BlockLoader:
     """Loads the blocks of a split; for any number of threads.
 
     Attributes:
-        is_remote: Whether they lie in a store, where a request waits longer than it works.
+        is_remote: Whether they are in a store, where a request waits longer than it works.
     """
 
     def __init__(self, dataset: Dataset, blocks: SplitBlocks) -> None:

@@ -141,7 +141,7 @@ class OneReader:
         self._stored = open_blocks(dataset, FINAL_BYTE if self._is_gzip else b"")
 
     def read(self, run: Sequence[BlockRef]) -> Iterator[Framed]:
-        """Yields the framed records of blocks that lie side by side.
+        """Yields the framed records of blocks that are side by side.
 
         Raises:
             DamageError: In the place of a block that is missing, cut off or not what the index states.
@@ -150,7 +150,7 @@ class OneReader:
             yield self.unpack(ref, data)
 
     def read_stored(self, run: Sequence[BlockRef]) -> Iterator[Stored]:
-        """Yields the stored bytes of blocks that lie side by side, those of the index, for `unpack`."""
+        """Yields the stored bytes of blocks that are side by side, those of the index, for `unpack`."""
         return self._stored.read(run)
 
     def unpack(self, ref: BlockRef, data: Stored) -> Framed:

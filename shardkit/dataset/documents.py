@@ -62,7 +62,7 @@ class Accounting(Document, frozen=True, kw_only=True, omit_defaults=True):
         num_sequences: Examples that rows were packed into; None where each row is one.
         num_damaged_files: Inputs that were rejected as a whole; their rows are in none of the other numbers.
         inputs: The same, file by file.
-        rejected_files: Where the rejected rows lie, if they were quarantined.
+        rejected_files: Where the rejected rows are, if they were quarantined.
     """
 
     num_rows: Count

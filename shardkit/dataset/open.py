@@ -84,7 +84,7 @@ class Dataset:
         return self.shards.part(start, start + own.num_shards)
 
     def shard_url(self, shard: ShardInfo) -> str:
-        """Returns where a shard lies."""
+        """Returns the place of a shard."""
         return storage.join(self.url, shard.path)
 
 

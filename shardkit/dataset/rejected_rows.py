@@ -2,7 +2,7 @@
 
     {"file": "a.csv", "position": "line 17", "byte": 410, "reason": "...", "raw": "<base64>"}
 
-A file that was rejected as a whole stands there once, without position and bytes.
+A file that was rejected as a whole is listed once, without position and bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The bytes of blocks as they are stored: from local files, or from a store by way of a cache, verified in one place.
 
 A local shard is read block by block through a file that stays open: opening it again costs as much as inflating a
-stored block takes, and reading several blocks at once costs twice as much because they leave the cache. Blocks that lie
+stored block takes, and reading several blocks at once costs twice as much because they leave the cache. Blocks that are
 side by side in an object store are asked for together, because there every request waits. What a store answers is
 compared with the index, and asked for again where it differs: connections break, and proxies cut answers off.
 """
@@ -143,7 +143,7 @@ class RemoteBlocks:
         self._cache = dataset.block_cache
 
     def read(self, run: Sequence[BlockRef]) -> Iterator[Stored]:
-        """Yields the stored bytes of blocks that lie side by side, each with the tail.
+        """Yields the stored bytes of blocks that are side by side, each with the tail.
 
         There is one request for those that are not kept.
 
@@ -174,7 +174,7 @@ class RemoteBlocks:
         return data
 
     def _fetch(self, run: Sequence[BlockRef]) -> Iterator[Stored]:
-        """Yields blocks that lie side by side."""
+        """Yields blocks that are side by side."""
         found: dict[int, Stored] = {}
         problem: Fault | Exception | None = None
         for number in range(NUM_TRIES):
@@ -215,7 +215,7 @@ class RemoteBlocks:
         return faults[0] if faults else None
 
     def _request(self, run: Sequence[BlockRef]) -> Stored:
-        """Returns the store's answer to a request for blocks that lie side by side."""
+        """Returns the store's answer to a request for blocks that are side by side."""
         num_bytes = run[-1].start + run[-1].num_bytes - run[0].start
         url = storage.join(self._dataset.url, run[0].path)
         answer = request_range(url, run[0].start, num_bytes, timeout_s=TIMEOUT_S)

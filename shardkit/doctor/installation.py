@@ -44,7 +44,7 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         version: That is installed, None if it is not.
         clauses: Bounds of the version.
-        fits: Whether the version lies within them; None where that cannot be said.
+        fits: Whether the version is within them; None where that cannot be said.
     """
 
     name: str
@@ -197,7 +197,7 @@ def _clauses(bounds: SpecifierSet) -> str:
 
 
 def _fits(version: str, bounds: SpecifierSet) -> bool | None:
-    """Whether a version lies within bounds; None if it is of no known form."""
+    """Whether a version is within bounds; None if it is of no known form."""
     try:
         return bounds.contains(Version(version), prereleases=True)
     except InvalidVersion:

@@ -249,7 +249,7 @@ def _check_locks(scratch: Scratch, rounds: Rounds) -> list[Finding]:
 
 
 def _put(scratch: Scratch, name: str, content: bytes) -> None:
-    # A local file may be linked to its target, so the source lies in the same folder.
+    # A local file may be linked to its target, so the source is in the same folder.
     folder = scratch.url if storage.is_local(scratch.url) else None
     if folder is not None:
         storage.make_folder(folder)

@@ -46,7 +46,7 @@ class RecordDecoder:
     def decode(self, frames: Frames, where: str) -> pa.RecordBatch:
         """Returns the records of a buffer as one batch with a column a feature, of its `arrow_type`.
 
-        Numbers and strings lie in the kernel's pooled memory, which is used again when no array refers to it.
+        Numbers and strings are in the kernel's pooled memory, which is used again when no array refers to it.
 
         Args:
             frames: Whole framed records, such as a block.
@@ -62,7 +62,7 @@ class RecordDecoder:
     def decode_at(
         self, frames: Frames, starts: Int64s, lengths: Int64s, locate: Callable[[int], str]
     ) -> pa.RecordBatch:
-        """Returns records that lie anywhere in a buffer as one batch; see `decode`.
+        """Returns records that are anywhere in a buffer as one batch; see `decode`.
 
         Args:
             starts: Where each record's own bytes start.
@@ -77,7 +77,7 @@ class RecordDecoder:
     def decode_buffers(
         self, frames: Frames, starts: Int64s, lengths: Int64s, locate: Callable[[int], str]
     ) -> list[tuple[Any, ...]]:
-        """Returns the stored values of records that lie anywhere in a buffer; see `decode_at`.
+        """Returns the stored values of records that are anywhere in a buffer; see `decode_at`.
 
         Returns:
             For each feature what `kernel_reference.Decoded` describes.
@@ -92,7 +92,7 @@ class RecordDecoder:
     def decode_pieces(
         self, pieces: Sequence[RecordsAt], locate: Callable[[int], str], gives_objects: list[bool]
     ) -> list[tuple[Any, ...]]:
-        """Returns the stored values of records that lie in several buffers; see `decode_buffers`.
+        """Returns the stored values of records that are in several buffers; see `decode_buffers`.
 
         A validity is bool a record here, not bits.
 
@@ -253,11 +253,7 @@ class _Column:
 
 
 def _as_text(values: pa.Array) -> pa.Array:
-    """Returns binary values as strings.
-
-    Raises:
-        pa.ArrowInvalid: If one is not UTF-8.
-    """
+    """Returns binary values as strings. Raises pa.ArrowInvalid if one is not UTF-8."""
     # Checking UTF-8 value by value takes twenty times as long as seeing that all of it is ASCII.
     content = values.buffers()[2]
     is_ascii = content is None or content.size == 0 or np.frombuffer(content, np.int8).min() >= 0

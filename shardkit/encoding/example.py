@@ -5,7 +5,7 @@ The message types are declared here under another package name, because TensorFl
 the map is a list of entries (the last of a key counts), keys are bytes and float32 values their bits. So a key that is
 not UTF-8 is one more unknown key, an entry with an unknown field counts, and the bits of a NaN survive.
 
-Features stand in the byte order of their names, as protobuf's deterministic form has them. A null is an absent key.
+Features are in the byte order of their names, as protobuf's deterministic form has them. A null is an absent key.
 """
 
 from __future__ import annotations
@@ -163,11 +163,7 @@ def _encode_lists(column: pa.Array, feature: Feature) -> Entries:
 
 
 def as_lists(column: pa.Array, feature: Feature) -> pa.Array:
-    """Returns a column of lists of any kind as lists of variable length.
-
-    Raises:
-        BadInputError: If a list holds a null.
-    """
+    """Returns a column of lists of any kind as lists of variable length. Raises BadInputError at a null in a list."""
     lists = column.cast(pa.list_(column.type.value_type))
     if lists.drop_null().flatten().null_count:
         raise BadInputError(

@@ -1,6 +1,6 @@
 """The compiled kernel where it was built, the reference in Python elsewhere: the same bytes, the same columns.
 
-Results lie in the kernel's pooled memory, which is used again when no array or view refers to it.
+Results are in the kernel's pooled memory, which is used again when no array or view refers to it.
 """
 
 from __future__ import annotations

@@ -131,11 +131,11 @@ def decode(
     Args:
         starts: int64; where each record's own bytes start.
         lengths: int64; bytes of each record.
-        specs: What is wanted, see `Spec`. A name may stand several times.
+        specs: What is wanted, see `Spec`. A name may occur several times.
         refuse_others: Whether a feature that no spec names is a problem.
 
     Raises:
-        ValueError: If a record lies outside of `frames`, or a spec is none.
+        ValueError: If a record is outside of `frames`, or a spec is none.
         OverflowError: If a column holds more than 2**31 - 1 values or bytes.
     """
     wanted = [_checked_spec(spec) for spec in specs]
@@ -150,7 +150,7 @@ def decode_pieces(
     specs: Iterable[tuple[bytes, int, int, bool]],
     gives_objects: list[bool],
 ) -> Decoded:
-    """Returns the values of features of records that lie in several buffers as columns; see `decode`.
+    """Returns the values of features of records that are in several buffers as columns; see `decode`.
 
     Args:
         pieces: Of each buffer: a tuple that begins with it, int64 starts and int64 lengths of its records; the first
@@ -162,7 +162,7 @@ def decode_pieces(
         validity, and nothing else, where they come as objects, which here they never do.
 
     Raises:
-        ValueError: If a record lies outside of its buffer, or a spec is none.
+        ValueError: If a record is outside of its buffer, or a spec is none.
         OverflowError: If a column holds more than 2**31 - 1 values or bytes.
     """
     records: list[bytes] = []
@@ -246,12 +246,12 @@ def gather(data: Buffer | list[Buffer], starts: Buffer, sizes: Buffer) -> bytes:
     """Returns pieces of `data`, one after the other.
 
     Args:
-        data: Holds the pieces: one buffer, or several that count as one after the other. A piece lies in one of them.
+        data: Holds the pieces: one buffer, or several that count as one after the other. A piece is in one of them.
         starts: int64; where each piece starts.
         sizes: int64; bytes of each piece.
 
     Raises:
-        ValueError: If a piece lies outside of `data`, or there is no buffer.
+        ValueError: If a piece is outside of `data`, or there is no buffer.
     """
     buffers = [bytes(one) for one in (data if isinstance(data, list) else [data])]
     if not buffers:

@@ -70,7 +70,7 @@ class ColumnChunk(NamedTuple):
         codec: Number of the compression; those that can be read are READABLE_CODECS.
         num_uncompressed_bytes: Of its pages, their values encoded.
         num_values: Nulls and empty lists among them.
-        start: Byte at which its first page stands.
+        start: Byte at which its first page is.
         has_dictionary: Whether values are written as their places in a list of those there are.
         num_text_bytes: Of its texts, each written out; None where the writer did not say.
     """

@@ -140,7 +140,7 @@ def _pieces(work: Workload, setting: Setting) -> _Pieces:
     num_runs = num_input_splits * max(1, -(-work.num_framed_bytes // num_input_splits // RUN_BYTES))
     splits = tuple(_split(work, setting, name, n, b, num_runs) for name, n, b in _divided(work, setting) if n)
     num_groups = sum(s.num_groups for s in splits)
-    # Without shuffling a run lies in one group.
+    # Without shuffling a run is in one group.
     num_segments = min(num_runs * num_groups, work.num_rows) if setting.shuffle else num_runs * len(splits)
     return _Pieces(num_input_splits, num_runs, num_segments, splits)
 
@@ -335,7 +335,7 @@ def _run_reads(setting: Setting, num_splits: int) -> int:
 
 def _disk_bytes(setting: Setting, spooled: int, pieces: _Pieces) -> int:
     # The spool of several machines lies where all of them can read it; each makes its shards on its own disk, from
-    # chunks that lie beside them. There are never more at work than there are pieces.
+    # chunks that are beside them. There are never more at work than there are pieces.
     is_carried = carries_bytes(setting)
     at_once = setting.num_workers if is_one_machine(setting) else pieces_a_worker(setting)
     piece = pieces.shard_bytes + (_unit_bytes(pieces.splits) if is_carried else 0)

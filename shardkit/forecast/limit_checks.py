@@ -182,7 +182,7 @@ def _store_checks(setting: Setting, cost: Forecast) -> Iterator[_Check]:
         smaller = msgspec.structs.replace(setting, shard_bytes=OBJECT.value // 2, num_shards=None)
         ways: tuple[tuple[str, Setting], ...] = ((f"--shard-size {OBJECT.value // 2 // GiB}GiB", smaller),)
         yield _Check(True, "a shard is too large for the store", cost.shard_bytes, OBJECT, ways=ways)
-    # Elsewhere the spool lies on a disk, shared or not.
+    # Elsewhere the spool is on a disk, shared or not.
     in_store = cost.num_spool_requests if carries_bytes(setting) else 0
     for what, number, rate in (
         ("putting the shards takes long at the rate that the store takes", cost.num_put_requests, PUTS_PER_S),

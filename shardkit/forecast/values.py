@@ -90,13 +90,13 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         num_runs: Sorted pieces in the spool.
         num_segments: Parts of runs that groups need: runs times groups, but no more than there are rows.
-        spool_bytes: Of the runs; where the engine carries the records, they lie in a store until they are cut.
+        spool_bytes: Of the runs; where the engine carries the records, they are in a store until they are cut.
         shuffle_elements, shuffle_bytes: What the engine's shuffle carries.
         key_bytes: The most that it carries under one key.
         runner_bytes: Memory of the runner itself for that, where it is the process that was started.
         request_bytes: Of the pipeline as it is submitted.
         num_input_requests: Reads of the inputs from a store, at least.
-        num_spool_requests: Reads of the spool, where it lies in a store.
+        num_spool_requests: Reads of the spool, where it is in a store.
         shard_bytes: Of a shard on disk, on average.
         manifest_bytes: Of the JSON document, about.
         manifest_list_bytes: Of the list of input files in it.

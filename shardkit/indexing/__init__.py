@@ -1,1 +1,1 @@
-"""TFRecord files that others wrote become a dataset where they lie: scanned once, never rewritten."""
+"""TFRecord files that others wrote become a dataset where they are: scanned once, never rewritten."""

@@ -51,7 +51,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """The files that are indexed.
 
     Attributes:
-        root: The folder that all lie below.
+        root: The folder that all are below.
         files: By name, which is relative to the root; none of them of 0 bytes.
         empty: Files of 0 bytes.
         notes: What the user should know, one sentence each.
@@ -77,7 +77,7 @@ def list_tfrecords(patterns: Sequence[str], options: IndexOptions) -> Listed:
     passed over.
 
     Raises:
-        UsageError: If an input names nothing, no TFRecords are found, the files lie below no common folder, or they are
+        UsageError: If an input names nothing, no TFRecords are found, the files are below no common folder, or they are
             compressed in different ways or in one that no reader of blocks has.
         BadInputError, StorageError: If a file is gone or cannot be read.
     """

@@ -176,7 +176,7 @@ class Scan:
 
 
 class _Index:
-    """Where the blocks of one file lie."""
+    """Where the blocks of one file are."""
 
     def __init__(self) -> None:
         self._num_bytes: list[int] = []

@@ -1,4 +1,4 @@
-"""Batches: stored values as NumPy columns, and rows that lie in several blocks, decoded where they lie."""
+"""Batches: stored values as NumPy columns, and rows that are in several blocks, decoded where they are."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class _ColumnMaker:
 
 
 class Assembler:
-    """Makes batches of rows that lie in several blocks; for any number of threads."""
+    """Makes batches of rows that are in several blocks; for any number of threads."""
 
     def __init__(self, features: Features, *, decodes_text: bool = True) -> None:
         self._decoder = RecordDecoder(features)

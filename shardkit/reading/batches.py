@@ -46,7 +46,7 @@ class ReadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     Attributes:
         num_threads: Blocks and batches that are worked on at once; 0 does everything when it is asked for.
         num_ahead: Batches that are made before they are asked for.
-        num_requests: Requests that are with a store at once; of up to 4 MiB where blocks lie side by side.
+        num_requests: Requests that are with a store at once; of up to 4 MiB where blocks are side by side.
         ahead_bytes: Blocks of a store that are asked for before their first batch is made: those of so many bytes of
             framed records at most, and of one batch more.
         decodes_text: Whether text becomes `str` and decimals `Decimal`, instead of the bytes that are stored.
@@ -116,7 +116,7 @@ def read_batches(
         steps: Which; nothing of those before them is read.
         options: Change no batch.
         begun: Takes up what runs in the background, to be waited for.
-        is_remote: Whether the blocks lie in a store, where a request waits longer than it works.
+        is_remote: Whether the blocks are in a store, where a request waits longer than it works.
 
     Raises:
         DamageError: In the place of the first batch that cannot be read; names shard, block and record.
@@ -151,7 +151,7 @@ def read_batches(
 def _executors(
     stack: ExitStack, options: ReadingOptions, begun: list[Executor], *, is_remote: bool
 ) -> tuple[Executor, Executor]:
-    """Returns what makes batches, and what loads blocks: the same, unless blocks lie in a store."""
+    """Returns what makes batches, and what loads blocks: the same, unless blocks are in a store."""
     if not options.num_threads:
         at_once = _AtOnce()
         return at_once, at_once

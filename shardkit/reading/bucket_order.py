@@ -1,6 +1,6 @@
 """Which example comes when if batches are of similar length: arithmetic on integers, without I/O.
 
-The examples of an epoch stand in the sequence of `EpochSequence`. Sorted by bucket, and within it along the sequence,
+The examples of an epoch are in the sequence of `EpochSequence`. Sorted by bucket, and within it along the sequence,
 each has a rank: those of one bucket and block are neighbours.
 `num_lanes` lanes cut the sequence into equal runs, and the lanes are dealt to groups, once for each turn. Every group
 walks its lanes side by side, one row of each after the other, and puts each row at the end of its bucket's queue. When
@@ -98,7 +98,7 @@ class BucketedOrder:
         return step >= self._num_regular and sum(map(len, self._shares(step, Worker()))) < self.num_rows(step)
 
     def rows(self, step: int, worker: Worker, last_steps: Int32s | None = None) -> list[Rows]:
-        """Returns where the rows of a worker's batch lie: places are `Part`, rows counted among those of the part.
+        """Returns where the rows of a worker's batch are: places are `Part`, rows counted among those of the part.
 
         Args:
             step: From 0 to `num_steps` - 1.

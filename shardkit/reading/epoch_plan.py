@@ -14,7 +14,7 @@ from shardkit.reading.order import EpochOrder, Rows, Worker
 class EpochPlan(Protocol):
     """One worker's batches of one epoch; for any number of threads.
 
-    A place stands for a block, or for a part of one, wherever it lies: any hashable value.
+    A place stands for a block, or for a part of one, wherever it is: any hashable value.
     """
 
     @property
@@ -28,7 +28,7 @@ class EpochPlan(Protocol):
         """Returns whether the global batch has fewer examples than rows: then all workers have a mask, full or not."""
 
     def rows(self, step: int) -> list[Rows]:
-        """Returns where the rows of a batch lie, in its order."""
+        """Returns where the rows of a batch are, in its order."""
 
     def load(self, place: Any) -> Block:
         """Returns the block at a place, its rows in the epoch's order.

@@ -232,7 +232,7 @@ class _Source:
         self.sequence = lru_cache(num_kept)(lambda epoch: EpochSequence(sizes, self.order, epoch))
 
     def rows(self, start: int, stop: int) -> Iterable[Rows]:
-        """Yields where neighbours in the endless sequence lie."""
+        """Yields the places of neighbours in the endless sequence."""
         while start < stop:
             epoch, position = divmod(start, self._num_examples)
             sequence = self.sequence(epoch)

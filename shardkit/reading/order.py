@@ -102,7 +102,7 @@ batch has dozens, and a class takes seven times as long."""
 
 
 class _Found(NamedTuple):
-    """Where the rows of some steps lie."""
+    """Where the rows of some steps are."""
 
     first: int
     worker: Worker
@@ -280,7 +280,7 @@ class EpochOrder:
         return step == self._num_full
 
     def rows(self, step: int, worker: Worker) -> list[Rows]:
-        """Returns where the rows of a worker's batch lie, in the batch's order.
+        """Returns where the rows of a worker's batch are, in the batch's order.
 
         Args:
             step: From 0 to `num_steps` - 1.

@@ -1,4 +1,4 @@
-"""One worker's batches over epochs, and where it stands: a state that any number of workers goes on from."""
+"""One worker's batches over epochs, and where it is: a state that any number of workers goes on from."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Readable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a run of batches stands; the same for all its workers.
+    """The position of a run of batches; the same for all its workers.
 
     Attributes:
         reader: Version of this document, and of the order of reading.
@@ -100,7 +100,7 @@ class BatchReader:
     def map(self, function: MapFunction) -> Self:
         """Returns a reader that does something to each batch, in the threads that make it, ahead of the consumer.
 
-        It stands where this one stands and has the same states; this one stays as it is.
+        It is where this one is and has the same states; this one stays as it is.
 
         Args:
             function: Takes a `Batch`, for any number of threads. Returns a `Batch`, or a dict of columns of equal
@@ -128,11 +128,11 @@ class BatchReader:
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Open files are left out: a copy, such as one for a new process, opens its own, and stands where this one does.
+        # Open files are left out: a copy, such as one for a new process, opens its own, and is where this one is.
         return _rebuilt, (self._rebuild, self._hooks, self._next)
 
     def state(self) -> dict[str, Any]:
-        """Returns where the reader stands, behind the last batch it gave, as JSON values of less than 1 KB."""
+        """Returns where the reader is, behind the last batch it gave, as JSON values of less than 1 KB."""
         epoch, step = self._next
         order = _short(self.order_options)
         dataset, split = self._readable.dataset, self._readable.split
@@ -183,7 +183,7 @@ class BatchReader:
         self._next = (found.epoch, found.step)
 
     def _check_epoch(self, state: ReaderState) -> None:
-        # A finished reader stands where the next epoch would begin.
+        # A finished reader is where the next epoch would begin.
         is_finished = state.epoch == self._epochs.stop and state.step == self._turn
         if state.epoch in self._epochs or is_finished:
             return

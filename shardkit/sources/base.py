@@ -31,7 +31,7 @@ MAX_RAW_BYTES = MiB
 
 
 class ArchiveMember(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """Where an input file lies in an archive.
+    """Where an input file is in an archive.
 
     Attributes:
         start: Where its local header starts in a `zip`, or its data in a decompressed `tar`.
@@ -77,7 +77,7 @@ class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         compression: `gzip`, `zstd`, `bz2`, `xz` or None, by content; `archive` for a plain file that can be read from
             front to back only, because its archive is compressed.
         encoding: Of a text that is not UTF-8; `open_stream` reads it as UTF-8, and its bytes are counted so.
-        member: Where it lies in an archive; None for a file outside of archives.
+        member: Where it is in an archive; None for a file outside of archives.
         max_expansion: How many times as large it may become when it is decompressed.
         skip_lines: Lines at its start that are read as empty ones.
         comment: Lines that begin with this are read as empty ones.
@@ -135,7 +135,7 @@ class RejectedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         file_index: Position in the list of files.
         position: Where in the file, for people: `line 17`, `row 5`; empty where the file is the row.
         first_byte: Where it starts in the (decompressed) file; None where the format has no such place.
-        raw: Its bytes as they stand in the file, at most MAX_RAW_BYTES of them.
+        raw: Its bytes as they are in the file, at most MAX_RAW_BYTES of them.
         is_of_wider_type: Whether a column of another type would hold it.
     """
 

@@ -88,7 +88,7 @@ def list_inputs(patterns: Sequence[str], options: SourceOptions | None = None) -
     inputs what their roots have in common. An archive that is excluded is not opened.
 
     An archive stands for its members, called `archive.zip/folder/name`. One that is the only input is the root
-    itself, and so is a folder in which all of it lies in further folders: of `photos.zip` that holds
+    itself, and so is a folder in which all of it is in further folders: of `photos.zip` that holds
     `photos/cats/1.jpg` and `photos/dogs/2.jpg` the names are `cats/1.jpg` and `dogs/2.jpg`.
 
     Raises:
@@ -176,7 +176,7 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
     files = [file for file in files if file.name not in of_tools] if of_tools else files
     hiding = folder_that_hides_splits([file.name for file in files if not is_companion_file(file.name)])
     if hiding and root and not expanded.shards:
-        # Companions of the data may lie beside that folder.
+        # Companions of the data may be beside that folder.
         root = f"{root.rstrip('/')}/{hiding.rstrip('/')}"
         files = [msgspec.structs.replace(file, name=file.name.removeprefix(hiding)) for file in files]
     notes = (
@@ -206,7 +206,7 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
 
 
 def common_root(roots: Sequence[str]) -> str:
-    """Returns the longest folder that all paths lie in, empty if they share none."""
+    """Returns the longest folder that all paths are in, empty if they share none."""
     shared: list[str] = []
     for parts in zip(*(r.split("/") for r in roots), strict=False):
         if len(set(parts)) > 1:

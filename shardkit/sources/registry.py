@@ -132,7 +132,7 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     is read, or something else than they are called, are refused as long as there are others.
 
     Raises:
-        UsageError: If files are of different kinds, or of none that is read; or if one lies beside a compressed one
+        UsageError: If files are of different kinds, or of none that is read; or if one is beside a compressed one
             that it may have been unpacked from.
         BadInputError: If there is nothing to read.
         DamagedFileError: If a compressed file is damaged; where bad rows are tolerated, only if nothing else is left.

@@ -1,6 +1,6 @@
 """Splits that the names of files tell: `train/cats/1.jpg`, `data_test.csv`.
 
-The rules are those of Hugging Face `datasets`: a word for a split that stands alone in the name of a folder or a file,
+The rules are those of Hugging Face `datasets`: a word for a split that is alone in the name of a folder or a file,
 between characters that are no letters, at any level.
 """
 

@@ -125,7 +125,7 @@ class Frequencies:
         if start < len(values):
             if self._overflow is not None:
                 self._overflow.add(values[start:].view(np.uint64 if pa.types.is_uint64(self._key_type) else np.int64))
-            # A copy: the values may lie in a batch whose memory would be kept alive.
+            # A copy: the values may be in a batch whose memory would be kept alive.
             self._samples.append(values[start::SAMPLE_STEP].copy())
             self._num_samples += len(self._samples[-1])
             if self._num_samples > _MAX_SAMPLES:

@@ -7,7 +7,7 @@ buckets occupied. That number of bits only grows when values are added, so it is
 and with it every count: however rows are dealt to parts, and in whatever order parts are merged, the result is the
 same to the bit. A KLL or t-digest sketch would be smaller, but depends on chance or on the order of the rows.
 
-The ranks are exact: an estimate lies in the same bucket as the value of that rank. With `s` bits dropped a bucket is
+The ranks are exact: an estimate is in the same bucket as the value of that rank. With `s` bits dropped a bucket is
 at most 2**(s - 52) of its values wide (for those below 2**-1022: of 2**-1022).
 """
 

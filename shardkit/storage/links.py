@@ -1,4 +1,4 @@
-"""The rule of all that deletes or replaces in a folder of ours: what lies behind a link stays as it is."""
+"""The rule of all that deletes or replaces in a folder of ours: what is behind a link stays as it is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def refuse_link(root: str, path: str) -> None:
     """Checks that neither a path below a folder nor a folder between the two is a link; the folder itself may be one.
 
     Raises:
-        UnsafeError: If one is: what lies behind it may be of another dataset.
+        UnsafeError: If one is: what is behind it may be of another dataset.
     """
     if not is_local(root):
         return

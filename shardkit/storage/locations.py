@@ -50,7 +50,7 @@ def protocol_of(path: str, *, is_written: bool = True) -> str:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path lies on a mounted file system."""
+    """Whether a path is on a mounted file system."""
     return path.startswith("/") or protocol_of(path, is_written=False) == "file"
 
 

@@ -16,7 +16,7 @@ from shardkit.units import format_size
 
 
 def free_bytes(path: str) -> int | None:
-    """Returns the free space where a path lies, None where the store does not tell."""
+    """Returns the free space where a path is, None where the store does not tell."""
     if not is_local(path):
         return None
     target = local_path(path)

@@ -35,7 +35,7 @@ def mutations(content: bytes, num_mutations: int) -> Iterator[bytes]:
     for number in range(num_mutations):
         data = bytearray(content)
         for _ in range(rng.randint(1, 3)):
-            # Headers and indexes mostly stand at one of the ends.
+            # Headers and indexes mostly are at one of the ends.
             edge = min(len(data), 120)
             place = rng.choice((rng.randrange(len(data)), rng.randrange(edge), len(data) - 1 - rng.randrange(edge)))
             if number % 4 < 2:

@@ -73,7 +73,7 @@ class SourceContract:
                 raise TypeError(f"{cls.__name__} leaves out {name!r}, which is no test of SourceContract")
             setattr(cls, name, None)
         for name in tests.keys() - absent.keys():
-            # A parent that left it out may stand between.
+            # A parent that left it out may be between.
             if getattr(cls, name) is None:
                 setattr(cls, name, tests[name])
 

@@ -41,7 +41,7 @@ def unicode_step(features: Features, forms: tuple[tuple[str, UnicodeForm], ...])
 
 
 def lower_step(features: Features, names: tuple[str, ...]) -> RowwiseStep:
-    """Returns the step that lower-cases text: each code point by its simple mapping, whatever stands beside it.
+    """Returns the step that lower-cases text: each code point by its simple mapping, whatever is beside it.
 
     Raises:
         UsageError: If a column is not there or no text.

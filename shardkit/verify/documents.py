@@ -28,7 +28,7 @@ def find_problems(dataset: Dataset) -> Iterator[tuple[str, str]]:
 
 
 def count_other_files(dataset: Dataset) -> int:
-    """Returns how many files lie beside the shards that the manifest does not name."""
+    """Returns how many files are beside the shards that the manifest does not name."""
     named: dict[str, set[str]] = {}
     paths = [shard.path for shard in dataset.shards]
     paths += [info.path for info in dataset.manifest.accounting.rejected_files]

@@ -21,7 +21,6 @@ class Contender(NamedTuple):
     """One way to do the work.
 
     Attributes:
-        name: For tables.
         work: Does it once. What it returns is dropped before the next call.
         share: Part of the rows that one call handles; slow ways are measured on fewer rows.
     """

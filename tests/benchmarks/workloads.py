@@ -26,13 +26,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 class Workload(NamedTuple):
-    """Rows of one kind.
-
-    Attributes:
-        title: For tables.
-        features: Of the columns.
-        batch: The rows.
-    """
+    """Rows of one kind."""
 
     title: str
     features: Features

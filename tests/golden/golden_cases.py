@@ -145,7 +145,6 @@ def shardkit(*arguments, folder, code=0):
 
     Args:
         arguments: Of the command; `{inputs}` becomes the folder of the inputs, `{web}` that of the list of photos.
-        folder: Where it runs.
         code: With which it must end.
     """
     filled = [str(a).replace("{inputs}", str(INPUTS)) for a in arguments]

@@ -104,7 +104,6 @@ def convert(writer: str, fingerprint: str, *, how: str = "", source: str = "", n
 
     Args:
         how: `append`, `overwrite`, or nothing.
-        source: Its input.
 
     An append goes behind the newest version if appends alone made those behind its base.
     """

@@ -19,7 +19,6 @@ class Mutant(NamedTuple):
     """A function with a fault.
 
     Attributes:
-        function: That decides.
         old: Text of its source, there once.
         new: What stands there instead.
         scene: In which the model finds it.

@@ -83,7 +83,7 @@ class Heartbeat:
 
     @contextmanager
     def busy(self, phase: str, limit_s: float) -> Iterator[None]:
-        """Says that the block may take longer than a step. Such blocks may lie in each other.
+        """Says that the block may take longer than a step. Such blocks may be nested.
 
         After two beats in the block, their distance sets the limit of silence.
 

@@ -139,7 +139,7 @@ def _merged(looked_at: Iterable[tuple[int, list[Finding]]]) -> list[Finding]:
 
 
 def what_is_kept(last_step: int | None) -> str:
-    """Returns the sentence that says where the last checkpoint stands."""
+    """Returns the sentence that says where the last checkpoint is."""
     return "There is no checkpoint yet" if last_step is None else f"The last checkpoint is after step {last_step:,}"
 
 

@@ -127,7 +127,7 @@ def call_user_code(path: Path, call: Callable[[], Any], is_foreign: Callable[[Ex
     """Calls code of the user and turns its error into one that names its line.
 
     Args:
-        is_foreign: Returns whether the cause of an error lies elsewhere, so that it is left as it is; None if it never
+        is_foreign: Returns whether the cause of an error is elsewhere, so that it is left as it is; None if it never
             does.
     """
     try:

@@ -1,4 +1,4 @@
-"""One step of training and one of evaluation, on one replica. Everything else stands around these two functions."""
+"""One step of training and one of evaluation, on one replica. Everything else is around these two functions."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def choose_class_weights(
 
     Args:
         wanted: `balanced`, or weights as `NAME=WEIGHT,...`; a class that is not named has weight 1. A name with a
-            comma stands in double quotes with its weight.
+            comma is in double quotes with its weight.
         counts: Examples of each class in the train split; for `balanced`, which gives all classes that it holds the
             same sum of weights, and the split the sum of its size.
 

@@ -1,4 +1,4 @@
-"""Arithmetic of a run: steps, batches and where a step stands. No I/O, no clock, no TensorFlow."""
+"""Arithmetic of a run: steps, batches and where a step is. No I/O, no clock, no TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_LANES = choose_num_lanes(1, 1)
 
 
 class Position(NamedTuple):
-    """Where a run stands: 0-based epoch, and steps completed in it."""
+    """How far a run is: 0-based epoch, and steps completed in it."""
 
     epoch: int
     step: int
@@ -90,7 +90,7 @@ class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
         return -(-self.num_validation_examples // self.global_batch_size)
 
     def position(self, step: int) -> Position:
-        """Returns where the run stands after `step` steps."""
+        """Returns how far the run is after `step` steps."""
         return Position(*divmod(step, self.steps_per_epoch))
 
     def is_sync_due(self, step: int) -> bool:

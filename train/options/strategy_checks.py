@@ -21,7 +21,7 @@ def is_sync_due(step: int, steps_per_epoch: int, every: int) -> bool:
 
     Args:
         step: Steps of the run that are done, from 1.
-        every: At least so many steps lie between two syncs of an epoch that has as many.
+        every: At least so many steps are between two syncs of an epoch that has as many.
     """
     done = (step - 1) % steps_per_epoch + 1
     count = num_syncs(steps_per_epoch, every)

@@ -20,7 +20,7 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         reduce_in: Type that gradients travel in.
-        is_remote: Whether the dataset lies in a store, not on a disk of this host.
+        is_remote: Whether the dataset is in a store, not on a disk of this host.
         sync_every: Steps between two averages of workers that step on their own; None if they add up gradients.
         can_sync: Whether workers could step on their own.
         num_epochs: Of the run; kept examples are read again from the second one on.

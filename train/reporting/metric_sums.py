@@ -27,7 +27,7 @@ Sums = npt.NDArray[np.float64]
 
 
 class SumsLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands where in the sums of a task.
+    """What is where in the sums of a task.
 
     Attributes:
         task: Classification or regression.

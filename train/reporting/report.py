@@ -70,7 +70,7 @@ class Reporter:
                 self._bar = None
 
     def step(self, num_done: int, loss: float | None, meter: Meter) -> None:
-        """Shows where the epoch stands; cheap, to be called after every step."""
+        """Shows how far the epoch is; cheap, to be called after every step."""
         now = time.monotonic()
         if now < self._next_at:
             return
@@ -126,7 +126,7 @@ class Reporter:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints aligned columns on stdout and an empty line; columns of numbers stand on the right."""
+    """Prints aligned columns on stdout and an empty line; columns of numbers are on the right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for i, heading in enumerate(headings):
         is_number = all(row[i][:1].isdigit() and " " not in row[i].strip() for row in rows)

@@ -44,7 +44,7 @@ class TensorBoardWriter:
             self._write("validation", {f"epoch/{name}": value for name, value in line.validation.items()}, line.step)
 
     def write_step(self, step: int, sums: Sums, meter: Meter) -> None:
-        """Writes where the run stands, once a second at most; to be called after every step."""
+        """Writes how far the run is, once a second at most; to be called after every step."""
         now = time.monotonic()
         if now < self._next_at or meter.examples_per_s is None:
             return

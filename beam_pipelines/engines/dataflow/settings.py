@@ -42,7 +42,7 @@ def legal_label(text: str) -> str:
 
 
 def dataset_of(destination: str) -> str:
-    """Returns the name of a dataset, the last part of where it lies."""
+    """Returns the name of a dataset, the last part of where it is."""
     return destination.rstrip("/").rsplit("/", 1)[-1]
 
 
@@ -85,7 +85,7 @@ def job_name(destination: str, fingerprint: str) -> str:
 
 
 def work_root_url(temp_location: str) -> str:
-    """Returns where the work folders of conversions on Dataflow lie: workers share no disk, but this bucket."""
+    """Returns where the work folders of conversions on Dataflow are: workers share no disk, but this bucket."""
     return f"{temp_location.rstrip('/')}/shardkit"
 
 

@@ -89,7 +89,7 @@ def show_decisions(console: Console, plan: Plan) -> None:
 
 
 def show_first_rows(console: Console, plan: Plan) -> None:
-    """Prints the first rows of the inputs, before any transformation, and a bad row that stands among them."""
+    """Prints the first rows of the inputs, before any transformation, and a bad row that is among them."""
     features = plan.transforms.input_features or plan.features
     shown = features[:_SHOWN_COLUMNS]
     width = max(cell_len(visible(feature.name)) for feature in shown)

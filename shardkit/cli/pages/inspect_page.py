@@ -167,7 +167,7 @@ def _print_values(console: Console, rows: Sequence[FeatureRow], pixels: str) -> 
     widths = column_widths([headings, *cells])
     room = page_width(console) - sum(w + GAP for w in widths)
     if room < _MAX_VALUE_LENGTH:
-        # The column stands below, beside the first one.
+        # The column is below, beside the first one.
         room = page_width(console) - widths[0] - GAP
     last = [pixels if _is_image(row.feature) else _top_values(row, room) for row in rows]
     if not any(last):

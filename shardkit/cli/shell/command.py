@@ -95,7 +95,7 @@ class ExampleCommand(click.Command):
     """A command whose epilog is its examples, and that takes `--storage-options` and `--debug`.
 
     Args:
-        headings: Options by the heading that they stand under in the help; those without one come last.
+        headings: Options by the heading that they are under in the help; those without one come last.
         common: Options that `--help` shows; `--help-all` then shows all. None shows all with `--help`.
     """
 

@@ -47,7 +47,7 @@ class DurationType(_ParsedType[float]):
 
 
 class FiniteRange(click.FloatRange):
-    """Numbers of a range; neither infinity nor NaN, which lie in every one."""
+    """Numbers of a range; neither infinity nor NaN, which are in every one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Returns the number."""

@@ -27,7 +27,7 @@ def click_options(names: Sequence[str], **helps: str) -> list[click.Parameter]:
 
 
 def headings_of(fields: Sequence[OptionField], headings: Sequence[str] = HEADINGS) -> dict[str, tuple[str, ...]]:
-    """Returns the flags of fields by the heading that they stand under."""
+    """Returns the flags of fields by the heading that they are under."""
     return {h: tuple(f"--{f.key}" for f in fields if f.option.heading == h) for h in headings}
 
 

@@ -1,6 +1,6 @@
 """`shardkit convert` in a process below this one, begun again when a bad row brings it down or holds it up.
 
-This process stays small: it knows the work folder, waits, and reads where each part of the inputs stands. A process
+This process stays small: it knows the work folder, waits, and reads where each part of the inputs is. A process
 that died, or hangs at a row, is replaced by one that works at the suspect parts in isolation
 (`conversion.rows.isolation`) and goes on with the rest.
 """

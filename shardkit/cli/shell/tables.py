@@ -65,7 +65,7 @@ def page_width(console: Console) -> int:
 
 
 def _cut_to_fit(widths: Sequence[int], room: int, *, may_wrap: bool) -> list[list[int]]:
-    """Returns the positions of the columns that stand side by side; the first column is always among them."""
+    """Returns the positions of the columns that are side by side; the first column is always among them."""
     parts, taken = [[0]], widths[0]
     for position, width in enumerate(widths[1:], start=1):
         least = min(width, _MIN_PROSE_WIDTH) if may_wrap and position == len(widths) - 1 else width

@@ -38,7 +38,7 @@ _MARKS = ("duplicates", "unsampled", "strata")
 
 
 class FirstPassResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one input split; the digests of its rows lie beside it.
+    """What is known of one input split; the digests of its rows are beside it.
 
     Attributes:
         is_damaged: Whether the file cannot be read at all; its rows then count for nothing.

@@ -160,7 +160,7 @@ def write_all(file: io.RawIOBase, data: bytes | memoryview) -> None:
 
 
 def read_run_entries(path: str) -> RunEntries:
-    """Returns the index of a run. Raises StorageError if it lies in a store that kept failing."""
+    """Returns the index of a run. Raises StorageError if it is in a store that kept failing."""
     index = msgspec.msgpack.decode(_read_index(path), type=_RunIndex)
     return RunEntries(
         num_records=index.num_records,

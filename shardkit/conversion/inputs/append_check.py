@@ -75,7 +75,7 @@ def appended_fingerprint(base: BaseVersion, own: str) -> str:
 
 
 def named_as_before(expanded: Expanded, base: Manifest) -> Expanded:
-    """Returns inputs whose names begin where those of the dataset's inputs do, if all of them lie there.
+    """Returns inputs whose names begin where those of the dataset's inputs do, if all of them are there.
 
     A row's place in the order and its split depend on the name of its file: it is then what it would be in a
     conversion of all inputs.

@@ -29,11 +29,7 @@ _EXCLUSIVE = (
 
 
 def check_options(options: ConvertRequest) -> None:
-    """Checks the options as far as that needs no look at the inputs.
-
-    Raises:
-        UsageError: If options exclude each other.
-    """
+    """Checks the options as far as that needs no look at the inputs. Raises UsageError if some exclude each other."""
     _check_assignment(options)
     if options.num_shards is not None and options.num_shards < 1:
         raise UsageError(
@@ -161,7 +157,7 @@ def refuse_other_texts(*folders: str) -> None:
 def refuse_own_output(
     patterns: Sequence[str], paths: Sequence[str], root: str, destination: str, options: SourceOptions
 ) -> None:
-    """Checks that no input lies in the destination, and that the inputs do not name files that are made there.
+    """Checks that no input is in the destination, and that the inputs do not name files that are made there.
 
     Args:
         patterns: The inputs as the user names them.

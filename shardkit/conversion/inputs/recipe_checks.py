@@ -106,7 +106,7 @@ def _value(holder: Any, path: str) -> Any:
 
 
 def _with_places(held: TransformOptions, own: TransformOptions) -> TransformOptions:
-    """Returns what is held, with files where they lie now; their hashes stay, and are checked."""
+    """Returns what is held, with files where they are now; their hashes stay, and are checked."""
     place = {column: path for column, path, _ in own.tokenize}
     return msgspec.structs.replace(
         held,

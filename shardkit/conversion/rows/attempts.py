@@ -80,7 +80,7 @@ class Attempt:
 
 
 def read_place(work_dir: str | Path, input_split_index: int) -> Place | None:
-    """Returns where an attempt stands, None if no process works at this input split."""
+    """Returns how far an attempt is, None if no process works at this input split."""
     return _read(_path(work_dir, input_split_index))
 
 
@@ -90,7 +90,7 @@ def forget_attempt(work_dir: str | Path, input_split_index: int) -> None:
 
 
 def list_attempts(work_dir: str | Path) -> dict[int, Place]:
-    """Returns where all attempts stand, by input split."""
+    """Returns how far all attempts are, by input split."""
     try:
         names = [p.name for p in Path(work_dir, _FOLDER).iterdir() if p.name.isdecimal()]
     except FileNotFoundError:

@@ -113,7 +113,7 @@ def _has_row_a_file(plan: Plan) -> bool:
 
 
 def _is_one_row(plan: Plan, file: RawFile) -> bool:
-    # An archive that was refused stands among them, and may hold any number.
+    # An archive that was refused is among them, and may hold any number.
     return _has_row_a_file(plan) and (file.member is not None or format_of(b"", file.name) == plan.recipe.source.format)
 
 
@@ -169,7 +169,7 @@ class Quarantine:
 
 
 def rejected_path(plan: Plan, input_split_index: int) -> Path:
-    """Returns where the rejected rows of an input split lie."""
+    """Returns where the rejected rows of an input split are."""
     return plan.work_path("rejected", f"{input_split_index}.jsonl")
 
 

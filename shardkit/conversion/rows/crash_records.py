@@ -54,7 +54,7 @@ class Slice(msgspec.Struct, frozen=True):
     Attributes:
         start, stop: Half-open.
         how: The process ended if they must be left out.
-        num_crashes: Rows that ended a process lie among them, and so often was one ended by this batch; 0 if nothing
+        num_crashes: Rows that ended a process are among them, and so often was one ended by this batch; 0 if nothing
             is known of them, or if it is one row.
     """
 

@@ -129,7 +129,7 @@ def read_split(
 
 
 def _up_to(rows: RowBatch, stop: int, num_before: int, split: InputSplit, files: tuple[RawFile, ...]) -> RowBatch:
-    """Returns the first rows of a batch, and the rejected ones that stand before the last of them.
+    """Returns the first rows of a batch, and the rejected ones that are before the last of them.
 
     Args:
         stop: How many rows, at least 1.

@@ -25,7 +25,7 @@ _USUAL_EXPANSION = 4
 def group_small_files(splits: Sequence[InputSplit], files: Sequence[RawFile]) -> tuple[InputSplit, ...]:
     """Returns input splits, with neighbours that are a small file each put together.
 
-    The identity of a row does not depend on that. What lies in one archive is not put together with what does not.
+    The identity of a row does not depend on that. What is in one archive is not put together with what does not.
     """
     num_splits = Counter(s.file_start for s in splits)
     wanted, max_files = small_file_limits(sum(s.num_bytes for s in splits), len(splits))

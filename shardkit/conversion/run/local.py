@@ -160,7 +160,7 @@ def _processes(
 def _start_process(plan_path: str, num_threads: int) -> list[_Thread]:
     pairs = [multiprocessing.Pipe() for _ in range(num_threads)]
     numbers = [other.fileno() for _, other in pairs]
-    # -P keeps the user's folder, where anything may lie, off the path.
+    # -P keeps the user's folder, where anything may be, off the path.
     command = [sys.executable, "-P", "-m", "shardkit.conversion.run.worker", plan_path, *map(str, numbers)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=numbers)
     for _, other in pairs:

@@ -119,7 +119,7 @@ def _pieces_of_run(plan: Plan, layout: Layout, order: int, url: str) -> Iterator
 
 
 def _segment_at(piece: _Piece, path: str, start: int) -> Segment:
-    # Each piece has the form of a run: its keys lie behind its records, its sizes behind its keys.
+    # Each piece has the form of a run: its keys are behind its records, its sizes behind its keys.
     return Segment(
         group=piece.group,
         order=piece.order,

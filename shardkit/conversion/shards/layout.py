@@ -121,7 +121,7 @@ def segments_of_run(plan: Plan, layout: Layout, order: int, path: str) -> Iterat
     for split in layout.splits:
         position = split_position(plan, split.name)
         units = write_units(split)
-        # Units and segments stand in the order of the groups; a group at a border belongs to two units.
+        # Units and segments are in the order of the groups; a group at a border belongs to two units.
         first_unit = 0
         for segment in find_segments(path, order, entries, position, split.groups):
             while units[first_unit].stop_group <= segment.group:
@@ -138,7 +138,7 @@ def split_position(plan: Plan, name: str) -> int:
 
 
 def runs_of(plan: Plan, extracted: Extracted) -> list[tuple[int, str]]:
-    """Returns order and path of the runs of one input split; where workers share no disk, they lie in a store."""
+    """Returns order and path of the runs of one input split; where workers share no disk, they are in a store."""
     folder = plan.work_dir if plan.exchange is None else plan.exchange
     return [
         (run_order(extracted.input_split_index, i), storage.join(folder, name))

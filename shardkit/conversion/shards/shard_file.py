@@ -147,7 +147,7 @@ def _shard_record(plan: Plan, split: SplitLayout, shard_index: int) -> Path:
 
 
 def is_right(plan: Plan, shard: ShardInfo) -> bool:
-    """Whether a shard lies in the destination with the bytes that its row states."""
+    """Whether a shard is in the destination with the bytes that its row states."""
     url = storage.join(plan.destination, shard.path)
     return storage.exists(url) and storage.hash_file(url) == shard.sha256
 

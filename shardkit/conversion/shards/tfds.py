@@ -22,7 +22,7 @@ _TFDS_DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "u
 
 
 def check_tfds_names(features: Features) -> None:
-    """Checks that every file of class names lies in the folder of the shards.
+    """Checks that every file of class names is in the folder of the shards.
 
     Raises:
         UsageError: If the name of a feature with class names holds a slash.

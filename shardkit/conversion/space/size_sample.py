@@ -165,7 +165,7 @@ def _block_of(encoded: EncodedRows, *, shuffle: bool) -> bytes:
 
 
 def _read(plan: Plan, split: InputSplit, features: Features) -> Iterator[RowBatch]:
-    # The cut may lie in the middle of a row.
+    # The cut may be in the middle of a row.
     options = msgspec.structs.replace(plan.recipe.source, tolerates_bad_rows=True)
     source = source_of(options)
     for part in split.parts or (split,):

@@ -101,7 +101,7 @@ def partition_ranges(ends: npt.NDArray[np.int64], max_rows: int) -> Iterator[tup
     """Yields ranges of whole partitions, half-open: of at most so many rows, or of one partition that has more.
 
     Args:
-        ends: How many rows lie in each partition or before.
+        ends: How many rows are in each partition or before.
         max_rows: That are worked at together.
     """
     first, before = 0, 0
@@ -117,7 +117,7 @@ def partitions_of(digests: Digests) -> npt.NDArray[np.int64]:
 
 
 def first_pass_path(plan: Plan, input_split_index: int, what: str) -> Path:
-    """Returns where something that is known of an input split before it is extracted lies."""
+    """Returns the place of something that is known of an input split before it is extracted."""
     return plan.work_path("survey", f"{input_split_index}.{what}")
 
 

@@ -47,7 +47,7 @@ class Classes(NamedTuple):
     """The classes of some rows.
 
     Attributes:
-        digests: Of the classes; in a batch the same may stand there twice.
+        digests: Of the classes; in a batch the same may occur twice.
         codes: The position of each row's class among them.
     """
 

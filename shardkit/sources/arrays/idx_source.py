@@ -80,7 +80,7 @@ class IdxSource(SourceSettings):
 
         Raises:
             UsageError: If files have different columns, or values that no example can hold, or the images and labels
-                of several data sets lie beside each other.
+                of several data sets are beside each other.
             BadInputError: If paired files count different rows, no file can be used, or a row is too large.
             DamagedFileError: If a file is damaged; where bad rows are tolerated, only if all are.
         """
@@ -146,7 +146,7 @@ class IdxSource(SourceSettings):
 
 
 def read_layout(file: RawFile) -> ArrayLayout:
-    """Returns how the array in a file lies there.
+    """Returns the layout of the array in a file.
 
     Raises:
         DamagedFileError: If the header is damaged, or the file is not as long as it says.

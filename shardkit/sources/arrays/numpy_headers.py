@@ -30,7 +30,7 @@ _HEADER_ERRORS = (ValueError, SyntaxError, TypeError, RecursionError, MemoryErro
 
 
 def read_layout(stream: ByteStream, where: str) -> ArrayLayout:
-    """Returns how the array that follows in a stream lies there; its values follow next.
+    """Returns the layout of the array that follows in a stream; its values follow next.
 
     Raises:
         DamagedFileError: If the header is damaged or states more than a file holds, or the array is a single value.

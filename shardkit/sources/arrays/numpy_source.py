@@ -239,7 +239,7 @@ def _member_reader(archive: zipfile.ZipFile, array: _StoredArray, file: RawFile)
 
 
 def _can_seek(file: RawFile, array: _StoredArray) -> bool:
-    # Columns lie far apart, which is many requests where each has its price.
+    # Columns are far apart, which is many requests where each has its price.
     return array.member is None and is_seekable(file) and (storage.is_local(file.path) or not array.layout.is_fortran)
 
 

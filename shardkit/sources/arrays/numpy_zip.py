@@ -125,7 +125,7 @@ def _translated(file: RawFile) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # A place that the directory names may lie before the start of the file.
+        # A place that the directory names may be before the start of the file.
         if error.errno not in (None, errno.EINVAL):
             raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
         raise _damaged(file, str(error)) from error

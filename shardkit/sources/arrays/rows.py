@@ -1,4 +1,4 @@
-"""Rows of an array read from a file: in order as they lie, or gathered from its columns."""
+"""Rows of an array read from a file: in order as they are, or gathered from its columns."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SLAB_BYTES = 64 * MiB
 
 
 class ArrayLayout(NamedTuple):
-    """How an array lies in a file.
+    """How an array is in a file.
 
     Attributes:
         dtype: In the byte order of the file.
         shape: The first axis counts the rows.
-        is_fortran: Whether the first axis is the one that lies close.
+        is_fortran: Whether the first axis is the one whose neighbours are adjacent.
         data_start: Byte of the first value, counted after decompression.
     """
 
@@ -75,7 +75,7 @@ class RowReader(Protocol):
 
 
 class OrderedRows:
-    """Rows that lie one after the other.
+    """Rows that are stored one after the other.
 
     Args:
         stream: Stands at the first row that is wanted.
@@ -99,7 +99,7 @@ class OrderedRows:
 
 
 class HeldRows:
-    """Rows of an array that is held whole, because it lies by columns in a file that can only be read in order.
+    """Rows of an array that is held whole, because it is stored by columns in a file that can only be read in order.
 
     Args:
         stream: Stands at the first value.
@@ -122,7 +122,7 @@ class HeldRows:
 
 
 class GatheredRows:
-    """Rows of a stored array that lies by columns, many at a time.
+    """Rows of an array that is stored by columns, many at a time.
 
     Args:
         start: The first row that is wanted.

@@ -34,7 +34,7 @@ class Header(NamedTuple):
 
     Attributes:
         schema: JSON.
-        sync: What stands behind each block.
+        sync: What is behind each block.
         num_bytes: Its length; the first block follows.
     """
 

@@ -119,7 +119,7 @@ def _texts(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:
-        # The bytes as they stand in the file; a later check rejects the rows.
+        # The bytes as they are in the file; a later check rejects the rows.
         raw = [None if v is None else v.encode("utf-8", "surrogateescape") for v in values]
         return pa.array(raw, pa.binary()).view(pa.string())
 

@@ -1,4 +1,4 @@
-"""Where the messages of an Arrow file or stream lie, and those of one split as a stream that Arrow can read."""
+"""Where the messages of an Arrow file or stream are, and those of one split as a stream that Arrow can read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MAX_PADDING_BYTES = 80  # To a multiple of 64, and a mark of the end.
 
 
 class Layout(NamedTuple):
-    """Where the messages of a file lie.
+    """Where the messages of a file are.
 
     Attributes:
         schema: The first message.
@@ -52,7 +52,7 @@ class Layout(NamedTuple):
 
 
 def read_layout(raw: BinaryIO, num_bytes: int) -> Layout | None:
-    """Returns where the messages of a file or stream lie, None for a stream of very many batches.
+    """Returns where the messages of a file or stream are, None for a stream of very many batches.
 
     Raises:
         ValueError: If it is cut off or damaged.
@@ -78,7 +78,7 @@ def read_message(raw: BinaryIO, block: Block) -> tuple[bytes, Message]:
     """Returns the metadata of a message with their prefix, and what they announce; its body is next in the file.
 
     Raises:
-        ValueError: If no batch or dictionary of this size stands there, or it is damaged.
+        ValueError: If no batch or dictionary of this size is there, or it is damaged.
     """
     raw.seek(block.offset)
     # A read of a file in a store costs more than one of memory.
@@ -104,7 +104,7 @@ def split_messages(raw: BinaryIO, layout: Layout, start: int, stop: int, file: R
     raw.seek(layout.schema.offset)
     yield raw.read(layout.schema.metadata_bytes)
     blocks = [*layout.dictionaries, *layout.batches[start:stop]]
-    # Dictionaries of a stream may replace each other; dictionaries of a file stand anywhere.
+    # Dictionaries of a stream may replace each other; dictionaries of a file are anywhere.
     for block in blocks if layout.schema.offset > 0 else sorted(blocks):
         yield from _with_body(*read_message(raw, block), raw.read, file)
 

@@ -44,7 +44,7 @@ class Message(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Where a message lies in a file.
+    """Where a message is in a file.
 
     Attributes:
         offset: Where its prefix starts.
@@ -75,7 +75,7 @@ def parse_message(metadata: bytes) -> Message:
 
 
 def parse_footer(footer: bytes) -> tuple[list[Block], list[Block]]:
-    """Returns where the dictionaries and the batches of a file lie. Raises ValueError if the footer is damaged."""
+    """Returns where the dictionaries and the batches of a file are. Raises ValueError if the footer is damaged."""
     try:
         root = _Table.root(footer)
         dictionaries = [Block(*item) for item in root.structs(_FOOTER_DICTIONARIES, _BLOCK)]

@@ -38,7 +38,7 @@ class Tail(NamedTuple):
     """The tail of a file.
 
     Attributes:
-        content_bytes: Length of what stands before the tail.
+        content_bytes: Length of what is before the tail.
         footer: The message that describes the content; its stripes are checked.
         post_script: The message that describes the footer.
     """

@@ -182,7 +182,7 @@ class RowFitter:
     Args:
         split: Of one file.
         options: Limits, and whether bad rows are set aside or end the reading.
-        rows_before: Returns how many rows of the file stand before the split; asked for at the first bad row.
+        rows_before: Returns how many rows of the file are before the split; asked for at the first bad row.
     """
 
     def __init__(

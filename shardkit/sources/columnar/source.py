@@ -69,7 +69,7 @@ class Container(ABC):
 
     @abstractmethod
     def rows_before(self, start: int) -> int:
-        """Returns how many rows stand in front of the place where a split starts."""
+        """Returns how many rows are in front of the place where a split starts."""
 
     def num_rows(self, split: InputSplit) -> int | None:
         """Returns how many rows the file says that a split has that is not cut by rows, None if it does not."""

@@ -1,4 +1,4 @@
-"""Columns that stand in the names of folders, as Hive and Spark write them: `year=2013/month=1/part.parquet`."""
+"""Columns that are in the names of folders, as Hive and Spark write them: `year=2013/month=1/part.parquet`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def partition_values(file: RawFile) -> dict[str, str | None]:
     """Returns the values in the folders of a file, by column; null where Hive writes it so.
 
     Raises:
-        UsageError: If a column stands there twice, or a name or value is not UTF-8.
+        UsageError: If a column occurs twice, or a name or value is not UTF-8.
     """
     values: dict[str, str | None] = {}
     for folder in file.name.split("/")[:-1]:

@@ -64,7 +64,7 @@ def find_datasets(files: Mapping[str, storage.FileInfo], named: Sequence[str], v
     folders = {found[1] for path in files if (found := _SHARD_TABLE.fullmatch(path))}
     shards: dict[str, StoredShard] = {}
     others: set[str] = set()
-    # A dataset may lie in the folder of another one.
+    # A dataset may be in the folder of another one.
     for folder in sorted(folders, key=len, reverse=True):
         inside = {
             path: info

@@ -1,4 +1,4 @@
-"""Members of archives, read where they lie: nothing is ever extracted.
+"""Members of archives, read where they are: nothing is ever extracted.
 
 A member of a plain tar, or one that a ZIP archive stores, is a range of bytes. A deflated one is decompressed by
 itself. To reach a member of a compressed tar, all bytes in front of it are decompressed. So the place where reading
@@ -36,7 +36,7 @@ OpenArchive = Callable[[RawFile], AbstractContextManager[Readable]]
 
 
 def archive_of(file: RawFile, member: ArchiveMember) -> RawFile:
-    """Returns the archive that a file lies in."""
+    """Returns the archive that a file is in."""
     return RawFile(
         path=file.path,
         name=file.name,
@@ -148,7 +148,7 @@ _IDLE = _Idle()
 
 
 class _Heads:
-    # The first bytes of members that lie in compressed archives, those that were used last.
+    # The first bytes of members that are in compressed archives, those that were used last.
     def __init__(self) -> None:
         self.num_bytes = 0
         self._heads: OrderedDict[tuple[str, str, int], bytes] = OrderedDict()

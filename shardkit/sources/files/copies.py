@@ -69,7 +69,7 @@ def _head(file: RawFile) -> bytes:
 
 
 def check_not_unpacked(archives: Iterable[RawFile], files: Sequence[RawFile]) -> None:
-    """Checks that no member of an archive lies beside it, or in a folder that is called like it.
+    """Checks that no member of an archive is beside it, or in a folder that is called like it.
 
     Args:
         archives: Whose members are among the files.

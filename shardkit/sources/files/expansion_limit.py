@@ -35,7 +35,7 @@ class ExpansionGuard:
     """Counts the decompressed bytes of a file.
 
     Args:
-        file: The file, or the archive that it lies in.
+        file: The file, or the archive that it is in.
     """
 
     def __init__(self, file: RawFile, where: str) -> None:

@@ -1,4 +1,4 @@
-"""The rows of a JSON document that stand in an array below a key, such as `{"data": [...]}`."""
+"""The rows of a JSON document that are in an array below a key, such as `{"data": [...]}`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _Result = TypeVar("_Result")
 
 
 def map_files(function: Callable[[RawFile], _Result], files: Sequence[RawFile]) -> list[_Result]:
-    """Returns the result of a function for each file; many at a time where files lie in a store."""
+    """Returns the result of a function for each file; many at a time where files are in a store."""
     return map_remote(function, files, is_local=all(storage.is_local(file.path) for file in files))
 
 

@@ -33,7 +33,7 @@ def packed_beside(files: Sequence[RawFile]) -> tuple[RawFile, ...]:
 
 
 def check_no_packed(files: Sequence[RawFile]) -> None:
-    """Checks that no compressed file lies beside another that is called like it, whose rows it may hold.
+    """Checks that no compressed file is beside another that is called like it, whose rows it may hold.
 
     Args:
         files: Without `unpacked_copies`.

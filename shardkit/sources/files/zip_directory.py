@@ -177,7 +177,7 @@ def _entry(fields: tuple[int, ...], raw_name: bytes, extra: bytes, directory: _D
 
 
 def _wide(name: str, extra: bytes, num_bytes: int, num_stored: int, start: int) -> tuple[int, int, int]:
-    # Sizes that do not fit into 32 bits stand in the ZIP64 field, in this order.
+    # Sizes that do not fit into 32 bits are in the ZIP64 field, in this order.
     field = _zip64_field(name, extra)
     found = []
     for value in (num_bytes, num_stored, start):

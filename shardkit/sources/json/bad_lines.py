@@ -63,9 +63,9 @@ class JsonLineFilter:
 
         Args:
             data: Whole lines.
-            offset: Where they stand in the file.
+            offset: Where they are in the file.
             only_first: Whether it is enough to know the first that is bad.
-            offsets: Where each line stands in the file, if it is not all of a piece.
+            offsets: Where each line is in the file, if it is not all of a piece.
         """
         batches: list[pa.RecordBatch] = []
         num_rounded: Counter[str] = Counter()
@@ -116,7 +116,7 @@ class JsonLineFilter:
         """Returns the fault of a line that does not fit.
 
         Args:
-            offset: Where it stands in the file.
+            offset: Where it is in the file.
         """
         row, problem = parse_line(line, offset)
         if problem is not None:
@@ -185,7 +185,7 @@ def parse_line(text: bytes, offset: int) -> tuple[Any, Problem | None]:
     """Returns the object of a line, or why it is none.
 
     Args:
-        offset: Where it stands in the file.
+        offset: Where it is in the file.
     """
     try:
         text.decode()

@@ -1,4 +1,4 @@
-"""Strings and keys of JSON as they stand in the text.
+"""Strings and keys of JSON as they are in the text.
 
 Strings are found in whole blocks at once. Decoders keep only the last of keys that are the same.
 """
@@ -25,7 +25,7 @@ _QUOTE, _BACKSLASH = 0x22, 0x5C
 
 
 def are_escaped(values: npt.NDArray[np.uint8], quotes: Positions) -> Flags:
-    """Returns which quotes are part of a string, because an odd number of backslashes stands before them."""
+    """Returns which quotes are part of a string, because an odd number of backslashes is before them."""
     escaped = np.zeros(len(quotes), dtype=np.bool_)
     candidates = np.flatnonzero((values[quotes - 1] == _BACKSLASH) & (quotes > 0))
     if len(candidates):

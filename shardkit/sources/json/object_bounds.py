@@ -26,7 +26,7 @@ _SHOWN_BYTES = 1024
 _ELEMENT, _OPENING, _CLOSING = 0, 1, -1
 _VALUE = rb'(?:"(?:[^"\\]|\\.)*"|[^\s,\[\]{}"]+)'
 _SCALAR = re.compile(_VALUE, re.DOTALL)
-# Text that may stand in an array between two tokens, other than the usual.
+# Text that may be in an array between two tokens, other than the usual.
 _GAPS = {
     (_ELEMENT, _ELEMENT): re.compile(rb"\s*(?:,\s*%b\s*)*,\s*" % _VALUE, re.DOTALL),
     (_ELEMENT, _CLOSING): re.compile(rb"\s*(?:,\s*%b\s*)*" % _VALUE, re.DOTALL),
@@ -36,7 +36,7 @@ _GAPS = {
 
 
 class FrameError(Exception):
-    """What stands between elements is not what must stand there.
+    """The bytes between elements are not those that must be there.
 
     Args:
         offset: Byte of the place.
@@ -53,7 +53,7 @@ class State(NamedTuple):
 
     Attributes:
         level: How many arrays are open, 0 or 1.
-        kind: What stands last before it: an element, or the opening or closing of an array.
+        kind: What is last before it: an element, or the opening or closing of an array.
     """
 
     level: int = 0
@@ -74,7 +74,7 @@ class Elements(NamedTuple):
     Attributes:
         data: The bytes up to the end of the last one, and those between them.
         offset: Of the first byte, in the decompressed file.
-        starts, stops: Where the elements lie in the data, half-open.
+        starts, stops: Where the elements are in the data, half-open.
         is_last: Whether nothing follows.
         state: Behind the last one.
     """
@@ -118,8 +118,8 @@ def iter_elements(
     """Yields the elements of a stream of arrays and objects, some at a time.
 
     Args:
-        offset: Byte at which it stands.
-        state: Of the place at which it stands.
+        offset: Byte at which it is.
+        state: Of the place at which it is.
         stop: Byte right behind an element, to stop at; None for the end of the stream.
 
     Raises:
@@ -199,7 +199,7 @@ def _find_tokens(data: bytes, offset: int, level: int) -> _Tokens:
         place = int(brackets[np.argmax(after < 0)])
         raise FrameError(offset + place, f"{chr(data[place])!r} closes nothing")
     outer_opens, outer_closes = opens & (before == 0), ~opens & (after == 0)
-    # Whether the outermost bracket that each one stands in is that of an array; the first may have been opened before.
+    # Whether the outermost bracket that each one is in is that of an array; the first may have been opened before.
     in_array = np.concatenate([[level == 1], is_array[outer_opens]])[np.cumsum(outer_opens)]
     starts = brackets[(opens & in_array & (before == 1)) | (outer_opens & ~is_array)]
     stops = brackets[(~opens & in_array & (after == 1)) | (outer_closes & ~in_array)] + 1
@@ -216,7 +216,7 @@ def _find_tokens(data: bytes, offset: int, level: int) -> _Tokens:
 
 
 def _check_gaps(data: bytes, offset: int, tokens: _Tokens, state: State) -> tuple[list[tuple[int, int]], State]:
-    # Elements that are no arrays or objects stand in the gaps; there is one gap before each token.
+    # Elements that are no arrays or objects are in the gaps; there is one gap before each token.
     kinds = tokens.kinds
     if not len(kinds):
         return [], state

@@ -102,7 +102,7 @@ def way_to_rows_within(row: dict[str, Any], file: RawFile | None) -> tuple[str, 
     lists = {path: v for path, v in flatten(row) if isinstance(v, list) and any(isinstance(item, dict) for item in v)}
     if not lists:
         return None
-    # The fields of a schema stand deeper than the rows.
+    # The fields of a schema are deeper than the rows.
     depth = min(path.count("/") for path in lists)
     outer = [path for path in lists if path.count("/") == depth]
     options = [f"--records {shlex.quote(path.replace('/', '.'))}" for path in outer]

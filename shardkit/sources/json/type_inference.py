@@ -97,7 +97,7 @@ class ShapeObserver:
         self._not_finite: dict[str, str] = {}
 
     def add(self, rows: list[tuple[str, dict[str, Any]]]) -> None:
-        """Takes in rows, each with the place it stands at. Raises UsageError if a key cannot name a column."""
+        """Takes in rows, each with the place it is at. Raises UsageError if a key cannot name a column."""
         columns: dict[str, tuple[list[int], list[Any]]] = {}
         known: set[str] = set()
         for row_index, (place, row) in enumerate(rows):
@@ -208,7 +208,7 @@ class ShapeObserver:
         Raises:
             MixedColumn: If it is not, and a key holds such.
         """
-        # Within a json column there are no others. Objects stand in front of those that they hold.
+        # Within a json column there are no others. Objects are in front of those that they hold.
         maps: dict[str, Feature] = {}
         for path, objects in self._objects.items():
             if any(parent in maps for parent in parents(path)):

@@ -110,7 +110,7 @@ def iter_blocks(
 
     Args:
         stream: Stands at the start of a record.
-        offset: Byte at which the stream stands.
+        offset: Byte at which the stream is.
         stop: Byte to stop at, None for the end of the stream.
         block_bytes: Wanted size of a block; longer records make it larger.
 

@@ -24,7 +24,7 @@ Words = npt.NDArray[np.uint64]
 _RARE_DELIMITERS = (":", "^", "~", "\x01", "\x1f")
 _QUOTE = 0x22
 _FIRST_RECORDS = 100
-# More than two of three commas stand before blanks.
+# More than two of three commas are before blanks.
 _SPACED_SHARE = 1.5
 _DECIMAL = re.compile(rb"\s*[-+]?[0-9]+,[0-9]+\s*")
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
@@ -37,7 +37,7 @@ class Records(NamedTuple):
     """Where the records of a text are that are not blank.
 
     Attributes:
-        starts, ends: Half-open; the end lies behind the line end.
+        starts, ends: Half-open; the end is behind the line end.
         widths: Numbers of fields.
     """
 
@@ -135,7 +135,7 @@ class QuotedRecords(NamedTuple):
         values = as_array(data)
         has_quotes = self.has_quotes and not (isinstance(data, bytes) and b'"' not in data)
         quotes: Positions = np.flatnonzero(values == _QUOTE) if has_quotes else np.zeros(0, np.int64)
-        # Few quotes stand between other characters, so that only then the fields are looked at.
+        # Few quotes are between other characters, so that only then the fields are looked at.
         quotes = quotes[(quotes > 0) & (quotes < len(values) - 1)]
         if not len(quotes):
             return quotes
@@ -198,7 +198,7 @@ class QuotedRecords(NamedTuple):
 
     def _inside(self, data: Text) -> Words | None:
         # A bit a byte, set from an opening quote up to the closing one; None without quotes. Quotes alternate if every
-        # other one stands at the start of a field, or right behind the one that it doubles; else some are mere text,
+        # other one is at the start of a field, or right behind the one that it doubles; else some are mere text,
         # and each is looked at.
         if not self.has_quotes or (isinstance(data, bytes) and b'"' not in data):
             return None
@@ -216,7 +216,7 @@ class QuotedRecords(NamedTuple):
             inside = np.zeros(-(-len(data) // 64), dtype=np.uint64) if inside is None else inside
             quotes = _packed(found)
             parity = _prefix_parity(quotes, is_open)
-            # Nearly all that open stand behind a delimiter or a quote; of the others the byte before is looked at.
+            # Nearly all that open are behind a delimiter or a quote; of the others the byte before is looked at.
             behind = _packed(np.equal(piece, ord(self.delimiter), out=found))
             behind |= quotes
             quotes &= parity

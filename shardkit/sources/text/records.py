@@ -25,7 +25,7 @@ _PARAGRAPH_ENDS = (b"\n\n", b"\n\r\n")
 
 
 class Records(NamedTuple):
-    """Where the records of a block lie.
+    """Where the records of a block are.
 
     Attributes:
         starts, stops: Half-open; the stop of a record leaves out its last line end.
@@ -124,7 +124,7 @@ def read_parts(
 
     Args:
         stream: Stands at the start of a record.
-        offset: Byte at which the stream stands.
+        offset: Byte at which the stream is.
         stop: Byte to stop at, None for the end of the stream.
         max_record_bytes: Longest record; longer ones that fit into a block anyway are handed over with the others.
     """
@@ -143,7 +143,7 @@ def read_parts(
 def find_cuts(file: RawFile, rule: TextRule, split_bytes: int) -> list[int]:
     """Returns where to cut a file: the first ends of records behind every multiple of the size of a split.
 
-    Only what lies around the cuts is read. The last split takes what would be less than a quarter of one.
+    Only what is around the cuts is read. The last split takes what would be less than a quarter of one.
 
     Args:
         file: Not compressed, and UTF-8.

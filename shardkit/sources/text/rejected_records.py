@@ -1,4 +1,4 @@
-"""Records of text formats that do not fit: the fault of each, and where they stand."""
+"""Records of text formats that do not fit: the fault of each, and where they are."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Problem(NamedTuple):
     is_of_wider_type: bool = False
 
     def error(self, where: str) -> BadInputError:
-        """Returns the error for a record that stands somewhere."""
+        """Returns the error for a record that is somewhere."""
         kind = NarrowTypesError if self.is_of_wider_type else BadInputError
         return kind(self.what, where=where, why=self.why, next_step=self.next_step)
 
@@ -79,7 +79,7 @@ class BatchMaker:
 
     Args:
         tolerates_bad_rows: Whether bad rows are handed over as rejected.
-        rows_before: Counts the rows before the split, for positions that name the row too because many may stand in
+        rows_before: Counts the rows before the split, for positions that name the row too because many may be in
             one line; None where the line is enough.
     """
 

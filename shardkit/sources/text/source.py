@@ -1,7 +1,7 @@
 """Plain text: a line, a paragraph or a whole file is a row.
 
 Only a line feed ends a line, with a carriage return before it or not: no form feed, U+0085 or U+2028 does. A line that
-is empty is no row. A paragraph is a run of lines that are not empty, joined by the line ends that stand between them;
+is empty is no row. A paragraph is a run of lines that are not empty, joined by the line ends that are between them;
 a line of blanks is not empty.
 """
 
@@ -66,7 +66,7 @@ class TextSource(SourceSettings):
         """Returns the options for a row a file, with its folder as class, where files are texts in class folders.
 
         Raises:
-            UsageError: If a few other files lie beside such texts, or folders of two levels may be their classes.
+            UsageError: If a few other files are beside such texts, or folders of two levels may be their classes.
         """
         leveled = msgspec.structs.replace(options, class_level=find_class_level(files, options))
         if options.class_folder is None:

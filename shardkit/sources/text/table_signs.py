@@ -42,7 +42,7 @@ class BlankColumns(NamedTuple):
     Attributes:
         num_columns: How many words each line has.
         num_numeric: In how many of these columns nearly all are numbers.
-        is_single: Whether one blank stands between two words, and none before the first.
+        is_single: Whether one blank is between two words, and none before the first.
         has_quotes: Whether words are in quotes, which may hold blanks.
         names: Those of a first line that names one column fewer, as R writes it; else none.
     """
@@ -122,7 +122,7 @@ def columns_between_blanks(head: bytes) -> BlankColumns | None:
 
 
 def has_fixed_widths(head: bytes) -> bool:
-    """Whether blanks stand at the same places of all lines, two or more in a row, and half of the columns or more
+    """Whether blanks are at the same places of all lines, two or more in a row, and half of the columns or more
     between them are numbers, as in files of fixed widths."""
     lines = [line.expandtabs().rstrip() for line in _sample(_whole_lines(head)) if line.strip()]
     width = max(map(len, lines), default=0)
@@ -162,7 +162,7 @@ def _sample(lines: bytes) -> list[bytes]:
 
 
 def check_no_padded_columns(file: RawFile, fields: Sequence[Sequence[str | None]]) -> None:
-    """Checks that no field of a table holds several numbers between blanks, as where a tab stands before the last one.
+    """Checks that no field of a table holds several numbers between blanks, as where a tab is before the last one.
 
     Args:
         fields: Of the first rows, by column.
@@ -181,7 +181,7 @@ def check_no_padded_columns(file: RawFile, fields: Sequence[Sequence[str | None]
 
 
 def check_no_odd_columns(file: RawFile) -> None:
-    """Checks that a text is no table whose columns stand between blanks, most of them numbers, or between `::`.
+    """Checks that a text is no table whose columns are between blanks, most of them numbers, or between `::`.
 
     Raises:
         UsageError: If it is.
@@ -241,7 +241,7 @@ def has_token_lines(head: bytes) -> bool:
 
 
 def _rewritten(file: RawFile, call: str) -> str:
-    """Returns the command that writes a text as CSV, as it stands: its values stay text, its first line a row."""
+    """Returns the command that writes a text as CSV, as it is: its values stay text, its first line a row."""
     call = call.format(json.dumps(printable(file.path)))
     script = (
         f"import pandas; pandas.{call}header=None, dtype=str, keep_default_na=False)"

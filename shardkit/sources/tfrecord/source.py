@@ -229,7 +229,7 @@ class _RawDecoder:
 
 
 class _SplitReader:
-    """Says where rows of a split stand, and rejects those that do not fit.
+    """Says where rows of a split are, and rejects those that do not fit.
 
     Args:
         block_bytes: Of the blocks that rows are counted in.

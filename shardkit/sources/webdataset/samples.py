@@ -33,7 +33,7 @@ class Sample(msgspec.Struct):
         first_byte: Where the first header starts, after decompression.
         data: Content by extension.
         problem: Why it cannot be used, None if nothing is known to be wrong.
-        raw: The members as they stand in the archive, the first MAX_RAW_BYTES of them.
+        raw: The members as they are in the archive, the first MAX_RAW_BYTES of them.
         num_raw_bytes: Of `raw`, without padding.
     """
 

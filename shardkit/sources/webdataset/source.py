@@ -160,11 +160,7 @@ class _Batcher:
         return self._num_bytes >= self._batch_bytes or self.num_held >= _MAX_BATCH_ROWS
 
     def take(self) -> RowBatch:
-        """Returns a batch of the held samples.
-
-        Raises:
-            BadInputError: If a value does not fit and that is not tolerated.
-        """
+        """Returns a batch of the held samples. Raises BadInputError if a value does not fit and is not tolerated."""
         num_rows = self.num_held
         built = self._build(self._samples)
         self._samples = [sample for samples, _, _ in built for sample in samples]

@@ -24,7 +24,7 @@ DASK = ("--runner", "dask", "--workers", 2)
 
 
 def test_workers_that_do_not_start_are_reported(monkeypatch):
-    from beam_pipelines.engines.dask import dask_cluster
+    from beam_pipelines.engines.dask_cluster import dask_cluster
 
     # A worker is a process that runs this program.
     monkeypatch.setattr("multiprocessing.spawn._python_exe", "/bin/false")
@@ -40,7 +40,7 @@ def test_workers_that_do_not_start_are_reported(monkeypatch):
 def test_workers_of_our_cluster_log_nothing_beside_the_report(monkeypatch):
     from distributed import Client
 
-    from beam_pipelines.engines.dask import dask_cluster
+    from beam_pipelines.engines.dask_cluster import dask_cluster
 
     monkeypatch.delenv("SHARDKIT_DEBUG", raising=False)
     with dask_cluster(2) as address, Client(address) as client:
@@ -50,7 +50,7 @@ def test_workers_of_our_cluster_log_nothing_beside_the_report(monkeypatch):
 
 @pytest.mark.full
 def test_a_cluster_beside_another_one_warns_of_nothing():
-    from beam_pipelines.engines.dask import dask_cluster
+    from beam_pipelines.engines.dask_cluster import dask_cluster
 
     with socket.socket() as other:
         # Dask's usual port: somebody has it, be it another conversion.
@@ -70,7 +70,7 @@ def test_workers_of_our_cluster_ask_for_no_frames_of_other_threads():
     # In Python 3.11 that locks a worker for good, about once in ten conversions.
     from distributed import Client
 
-    from beam_pipelines.engines.dask import dask_cluster
+    from beam_pipelines.engines.dask_cluster import dask_cluster
 
     def examined(dask_worker):
         return os.getpid(), "profile" in dask_worker.periodic_callbacks

@@ -36,9 +36,6 @@ class Conversion(NamedTuple):
     """What is converted.
 
     Attributes:
-        name: For tables.
-        source: Folder of the inputs.
-        options: Of the command.
         num_workers: Likewise.
     """
 
@@ -74,11 +71,7 @@ class Trial(NamedTuple):
     """One conversion that was killed and finished.
 
     Attributes:
-        conversion: Which.
-        moment: When it was killed.
-        work: How far it was then.
         read_bytes: What the kernel gave out of the inputs to the run that finished it.
-        allowed_bytes: The limit.
         differences: Names of files that are not those of a conversion that nobody disturbed.
         seconds: That finishing it took, traced.
     """
@@ -230,10 +223,8 @@ def try_once(
     """Kills a conversion once the condition holds, and finishes it; None if it was too fast to be killed.
 
     Args:
-        conversion: Which.
         folder: For the dataset and the traces.
         moment: What the condition is called.
-        condition: When it is killed.
         wanted: Contents of the dataset of an undisturbed run.
         undisturbed_bytes: What that one reads, planning included: that much is left where there was no plan yet.
     """

@@ -33,10 +33,7 @@ class Inputs(NamedTuple):
 
     Attributes:
         whole: For shardkit.
-        num_rows: In it.
-        num_bytes: Of it, archives unpacked.
         make: Writes the first rows again, about as many as asked for, as a file or folder; returns how many.
-        options: Of the shardkit command.
         tokenizer: File; "" if none.
     """
 
@@ -52,7 +49,6 @@ class Case(NamedTuple):
     """One kind of input.
 
     Attributes:
-        title: For tables.
         kind: As `format_rows.Job` has it.
         prepare: Makes the inputs in a folder, given where the real data sets lie and how many MB to generate.
         target: Times the rate of each peer that is asked for.

@@ -59,11 +59,7 @@ class PeakMemory:
 
 
 def run_command(command: Sequence[str]) -> Spent:
-    """Runs a command to its end; CPU time is that of its whole process tree.
-
-    Raises:
-        FailedRunError: If it fails.
-    """
+    """Runs a command to its end; CPU time is that of its whole process tree. Raises FailedRunError if it fails."""
     before, started = os.times(), time.monotonic()
     process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     with PeakMemory(process) as memory:
@@ -87,19 +83,11 @@ class PeerProcess:
             self._process = psutil.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
 
     def wait_until_ready(self) -> None:
-        """Waits until it has imported everything.
-
-        Raises:
-            FailedRunError: If it ends before.
-        """
+        """Waits until it has imported everything. Raises FailedRunError if it ends before."""
         self._answer()
 
     def convert(self, source: Path, output: Path) -> Spent:
-        """Returns what one conversion took, imports left out.
-
-        Raises:
-            FailedRunError: If it fails.
-        """
+        """Returns what one conversion took, imports left out. Raises FailedRunError if it fails."""
         with PeakMemory(self._process) as memory:
             try:
                 self._process.stdin.write(json.dumps([str(source), str(output)]) + "\n")

@@ -73,8 +73,6 @@ class Result(NamedTuple):
     Attributes:
         num_rows: Converted by each run.
         num_few: Converted by each short run.
-        num_bytes: Of the input.
-        output_bytes: Of the output.
         turns: One a round; None where it failed.
     """
 

@@ -54,8 +54,6 @@ class Peer(NamedTuple):
     """One contender.
 
     Attributes:
-        title: For tables.
-        modules: What must be importable.
         environment: Name of its environment below --peers; "" for this one.
         target: Times shardkit's CPU time that it is to take at least, when it writes.
     """

@@ -19,9 +19,7 @@ class Case(NamedTuple):
     """An input.
 
     Attributes:
-        name: What it is.
         make: Writes it into a folder and returns its rows.
-        options: Of the command.
         inputs: Names of what is converted; all files of the folder if empty.
         before: Arguments of conversions before it, whose datasets are called dataset0 and so on.
     """

@@ -58,9 +58,7 @@ class Delivery(NamedTuple):
     """What a reader is asked for.
 
     Attributes:
-        reader: Process that does it.
         form: ARRAYS (text as bytes), TEXT (text as `str`) or TENSORS.
-        num_threads: Of shardkit's reader.
     """
 
     reader: str
@@ -227,7 +225,6 @@ class Measured(NamedTuple):
     """One kind of data.
 
     Attributes:
-        kind: Of the data.
         medians: By delivery; `best_wall_s` is the best of all rounds.
         resumed: What `resume` found, medians.
     """

@@ -43,11 +43,8 @@ class Reading(NamedTuple):
 
     Attributes:
         num_shapes: Different boundaries; None without.
-        tokens: Of each batch.
         to_boundary: The same with padding.
         to_longest: The same, padded no further than to the longest list of the batch.
-        num_examples: Of all batches.
-        examples_per_s: As read.
     """
 
     num_shapes: int | None

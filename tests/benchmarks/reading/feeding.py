@@ -53,12 +53,7 @@ SHARDKIT, TUNED, NAIVE = "shardkit", "tf.data, tuned", "tf.data, naive"
 
 
 class Row(NamedTuple):
-    """One way to read one dataset.
-
-    Attributes:
-        reader: Who reads.
-        compression: Of the files.
-    """
+    """One way to read one dataset."""
 
     reader: str
     compression: str

@@ -53,8 +53,6 @@ class Kind(NamedTuple):
     """One kind of data.
 
     Attributes:
-        name: Of the folder.
-        title: For tables.
         num_rows: Rows at scale 1.
         num_batch_rows: Of tf.data.
         target: Times less CPU time than tf.data on the same gzip files.
@@ -81,9 +79,7 @@ class Job(NamedTuple):
     """What a reader is asked for.
 
     Attributes:
-        reader: Process that does it.
         variant: Name of the files.
-        num_threads: Of shardkit's reader.
     """
 
     reader: str

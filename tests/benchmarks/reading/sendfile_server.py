@@ -22,11 +22,9 @@ class SendfileServer:
     """Serves a folder to any number of connections, with a thread for each.
 
     Args:
-        folder: Of the files.
         latency_s: Before each answer to a range.
 
     Attributes:
-        url: Where it listens.
         num_ranges: Requests for ranges so far.
         num_bytes: Bytes of ranges that were asked for.
         most_at_once: Range requests that were in work at the same time, at most.

@@ -18,12 +18,9 @@ class Case(NamedTuple):
 
     Attributes:
         label: For the table; starts with the folder.
-        inputs: What the command is given.
         reader: Reads the same without shardkit: a function of the package, `tf` for stock TensorFlow, None where
             nothing but a refusal is expected.
         paths: What the reader is given; the inputs if empty.
-        options: Of the command.
-        checked_by: Name of the reader.
     """
 
     label: str

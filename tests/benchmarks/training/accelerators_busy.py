@@ -86,7 +86,6 @@ class Way(NamedTuple):
     """How batches come to the accelerators.
 
     Attributes:
-        reader: Of the command.
         is_process_each: One worker process for each accelerator, not one for all.
     """
 
@@ -107,7 +106,6 @@ class Load(NamedTuple):
     """What accelerators are given.
 
     Attributes:
-        num_records: Of the dataset.
         batch_size: Examples a step of one accelerator.
         step_time_s: In which it computes them.
         min_steps: Of a run.
@@ -128,7 +126,6 @@ class Busy(NamedTuple):
         num_cores: CPU seconds a second, of all workers.
         load: Processes that wanted a core before the run, as the system averages them over a minute.
         peak_bytes: Memory of all processes of the command.
-        num_steps: That were measured.
     """
 
     share: float

@@ -70,10 +70,6 @@ class Case(NamedTuple):
     """Rows of one kind.
 
     Attributes:
-        label: One of the columns.
-        task: That the trainer is given.
-        batch_size: Examples a step.
-        num_rows: That are generated.
         num_quick_rows: The same, for a look at whether everything runs.
     """
 

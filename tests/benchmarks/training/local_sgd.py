@@ -39,8 +39,6 @@ class Run(NamedTuple):
     """What a run came to.
 
     Attributes:
-        num_bytes: On the loopback device.
-        num_steps: Of the run.
         accuracy: Of the validation split, after the last epoch.
         train_s: Of all epochs.
     """

@@ -72,8 +72,6 @@ class Rates(NamedTuple):
     """What was measured.
 
     Attributes:
-        examples_per_s: Of all runs together.
-        step_ms: From step to step.
         waiting, communicating: Shares of the time.
         num_cores: CPU seconds a second in the second half of the time, start-up included in the first.
     """

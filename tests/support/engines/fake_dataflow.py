@@ -41,13 +41,9 @@ class FakeDataflow:
     """The service.
 
     Attributes:
-        jobs: As submitted, by id.
         states: What the next looks at a job see; the last one stays.
         counters: User metrics, by name: the tentative and the committed value.
-        messages: Error messages of the job.
-        is_down: Whether every request fails.
         answers: Until it is set, no request is answered.
-        is_real: Whether jobs are run.
         is_slow_to_end: Whether a job that is cancelled goes on for long.
         refusal: What is answered to every job.
         cancelled: Ids of jobs whose end was asked for.

@@ -10,11 +10,7 @@ from shardkit.testing import SourceContract
 
 
 class FormatContract(SourceContract):
-    """The contract of one format; a test class of it names the format and writes its files.
-
-    Attributes:
-        format: Its name.
-    """
+    """The contract of one format; a test class of it names the format and writes its files."""
 
     format: str
     is_cut = True

@@ -56,11 +56,7 @@ def forge(
     """Writes a dataset of one split of one shard of one block.
 
     Args:
-        folder: Where to.
-        features: Of the manifest.
         records: Serialized examples, or the framed bytes of all of them.
-        statistics: Of the split, by feature.
-        compression: Of the shard.
         shard: Values of its row of the table, in place of the true ones.
         edit: Called with the manifest as a dictionary, before it is hashed.
     """

@@ -24,9 +24,7 @@ class Case(NamedTuple):
     """A folder, and what becomes of it.
 
     Attributes:
-        name: For people.
         make: Writes the folder below a path, and returns the rows that it holds.
-        options: Of the command.
         key: Column that a row is known by.
         label: Columns that hold its label; more than one give a tuple.
         refusal: Words of the error, where two readings are plausible; no dataset is made then.

@@ -41,11 +41,8 @@ class Server(NamedTuple):
     """A store that runs.
 
     Attributes:
-        name: Of the server.
-        url: Of its bucket or container.
         environment: What a client finds it and its credentials by.
         secrets: Texts of the environment that nobody may ever read elsewhere.
-        process: The server.
         folder: What it keeps, and its log.
     """
 
@@ -76,7 +73,6 @@ class Kind(NamedTuple):
         arguments: Of the command, by folder and port.
         environment: Of clients, by port.
         url: Of the bucket, with `{port}` where it names that.
-        make_bucket: Makes it, by port.
         install: How a user gets what is missing.
     """
 
@@ -94,7 +90,6 @@ def serve(name: str, folder: Path) -> Iterator[Server]:
     """Starts a server and yields it when its bucket is there.
 
     Args:
-        name: Of `KINDS`.
         folder: Empty; for what it keeps, and its log.
     """
     kind = KINDS[name]

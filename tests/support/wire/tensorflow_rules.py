@@ -76,12 +76,7 @@ class _Bytes:
 
 
 def difference(record, wanted):
-    """Returns the class of differences that a record belongs to, None if both parsers must agree about it.
-
-    Args:
-        record: The bytes.
-        wanted: Names that are asked for.
-    """
+    """Returns the class of differences that a record belongs to, None if both parsers must agree about it."""
     try:
         entries = [entry for features in _features_of(record) for entry in _entries_of(features)]
         last = {key: i for i, (key, _) in enumerate(entries)}

@@ -18,7 +18,6 @@ class Case(NamedTuple):
     """One record.
 
     Attributes:
-        name: What is special about it.
         record: Its bytes in hex.
         read: Values by name where there are any; None if it is refused.
         upb: The same by `tf.train.Example.FromString`, where it differs.

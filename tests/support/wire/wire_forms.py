@@ -39,7 +39,6 @@ class Writer:
     """Writes random records.
 
     Args:
-        rng: Makes the choices.
         oddity: Probability of each choice of a form that the usual writers do not make but protobuf accepts.
         damage: Probability of each choice of a form that protobuf refuses.
     """
