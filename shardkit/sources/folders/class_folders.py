@@ -256,7 +256,7 @@ def classes_of(files: tuple[RawFile, ...], kind: str, options: SourceOptions) ->
         raise UsageError(
             f"{kind} lies in no class folder, while others do",
             where=place(lost[0]),
-            why=f"so do {format_count(len(lost))} of {format_count(len(files))} files; a folder is a class",
+            why=f"{len(lost):,} of {len(files):,} files have none; the folder is the class, as in cats/1.jpg",
             next_step=f"Leave {'it' if len(lost) == 1 else 'them'} out with "
             f"{glob_options('--exclude', globs_of(lost, kept))}, give --labels, or take all without labels by "
             "--no-labels",
