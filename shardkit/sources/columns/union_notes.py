@@ -22,9 +22,10 @@ def check_shared(files: Sequence[tuple[str, Collection[str]]]) -> None:
     Raises:
         UsageError: If one does not; the rows of such a file are often those of another one, as in X.csv and y.csv.
     """
-    counts = Counter(name for _, columns in files for name in set(columns))
-    alone = next(((name, columns) for name, columns in files[::-1] if all(counts[c] == 1 for c in columns)), None)
-    if alone is None or len(files) == 1:
+    filled = [(name, columns) for name, columns in files if columns]
+    counts = Counter(name for _, columns in filled for name in set(columns))
+    alone = next(((name, columns) for name, columns in filled[::-1] if all(counts[c] == 1 for c in columns)), None)
+    if alone is None or len(filled) == 1:
         return
     name, columns = alone
     others = [column for other, held in files if other != name for column in held]
