@@ -61,7 +61,7 @@ _FEW_FILES = 16
 # As Hugging Face and Kaggle call columns that name splits.
 _OF_SPLITS = re.compile(r"(?<![^\W_])(split|usage|subset)(?![^\W_])", re.IGNORECASE)
 _CLASS_PAIRS = (
-    {"pos", "neg"}, {"positive", "negative"}, {"spam", "ham"}, {"true", "fake"}, {"real", "fake"}, {"good", "bad"},
+    {"pos", "neg"}, {"positive", "negative"}, {"spam", "ham"}, {"true", "fake"}, {"real", "fake"},
 )  # fmt: skip
 
 
