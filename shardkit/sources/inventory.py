@@ -15,7 +15,7 @@ from shardkit.units import format_count, format_size
 
 _SUMMARIES = frozenset({"_metadata", "_common_metadata"})
 _CHECKSUM = re.compile(r"\.(?:md5|sha1|sha256|sha512)$|^(?:md5|sha1|sha256|sha512)sums?(?:\.txt)?$", re.IGNORECASE)
-_BESIDE_DATA = re.compile(r"^[._]|^(?:thumbs\.db|desktop\.ini)$", re.IGNORECASE)
+_BESIDE_DATA = re.compile(r"^[._]|^(?:thumbs\.db|desktop\.ini)$|\.(?:py|ipynb|sh)$", re.IGNORECASE)
 _LISTED_FILES = 3
 _EXAMPLE_WIDTH = 16
 _TITLE_WIDTH = 22

@@ -80,6 +80,7 @@ def _with_rubbish(folder: Path) -> list[Row]:
     rows = _class_folders(folder)
     for name in ("Thumbs.db", ".DS_Store", "cat/Thumbs.db", "cat/._000.jpg", "README.md", "LICENSE", "desktop.ini"):
         write(folder / name, b"\x00\x05\x16\x07 rubbish" if "." in name[-4:] else "About these pictures\n")
+    write(folder / "download.py", "import this\n")
     write(folder / "MD5SUMS.md5", "d41d8cd98f00b204e9800998ecf8427e  cat/000.jpg\n")
     return rows
 
