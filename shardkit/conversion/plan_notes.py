@@ -219,6 +219,9 @@ def name_notes(files: Sequence[RawFile]) -> tuple[str, ...]:
 
     Args:
         files: Of tables, or of texts whose lines are rows.
+
+    Raises:
+        UsageError: If the names are those of two classes, as `pos.csv` and `neg.csv`.
     """
     groups: dict[str | None, set[str]] = {}
     for file in files:

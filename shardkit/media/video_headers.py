@@ -79,7 +79,7 @@ def _segment_end(file: BinaryIO, num_bytes: int) -> int:
     file.seek(0)
     head = file.read(4096)
     start = head.find(_SEGMENT)
-    if start < 0:
+    if start < 0 or len(head) <= start + 4:
         return 0
     first = head[start + 4]
     length = 9 - first.bit_length()

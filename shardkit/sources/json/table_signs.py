@@ -46,7 +46,7 @@ def check_no_bulk(head: bytes, file: RawFile) -> None:
     raise UsageError(
         "every second line is an action of Elasticsearch's bulk API",
         where=place(file),
-        why="it would be a row of its own",
+        why="each action would be a row",
         next_step=f"Leave them out with  grep -vE '^[{{] *\"(index|create)\"' {path} >rows.jsonl  and convert that",
     )
 

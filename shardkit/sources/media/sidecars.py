@@ -25,6 +25,9 @@ _MAX_ROWS = 1000
 _LISTED = 3
 _BATCH_FILES = 1024
 
+LIBRITTS_TEXTS = {"normalized_transcript": ".normalized.txt", "transcript": ".original.txt"}
+"""The columns of LibriTTS, and how the names of their files end."""
+
 
 def read_texts(files: Sequence[RawFile], column: str) -> LabelTable:
     """Returns the text of each file, without the blanks around it, under the name of the file without its extension.
@@ -43,10 +46,12 @@ def read_libritts(files: Sequence[RawFile]) -> LabelTable:
     Raises:
         BadInputError: If a file is too large or not UTF-8.
     """
-    ends = {"normalized_transcript": ".normalized.txt", "transcript": ".original.txt"}
     texts = dict(zip((file.name for file in files), map(str.strip, texts_of(files)), strict=True))
     names = list({name.rpartition(".")[0].rpartition(".")[0]: None for name in texts})
-    columns = {column: pa.array([texts.get(name + end) for name in names], pa.string()) for column, end in ends.items()}
+    columns = {
+        column: pa.array([texts.get(name + end) for name in names], pa.string())
+        for column, end in LIBRITTS_TEXTS.items()
+    }
     features = tuple(make_feature(name, "string", nullable=column.null_count > 0) for name, column in columns.items())
     return LabelTable(names, features, columns)
 

@@ -12,14 +12,15 @@ from shardkit.file_types import suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile
 from shardkit.sources.media.layout_files import Layout, base_of, first_line_of, folders_of, stem_of
+from shardkit.sources.media.sidecars import LIBRITTS_TEXTS
 from shardkit.sources.split_words import shared_parts, split_in_name
 
 _LETTER = re.compile(r"[^\W\d_]")
-LIBRITTS_SUFFIXES = (".normalized.txt", ".original.txt")
 _LJSPEECH = re.compile(r"metadata(?:[_-][a-z]+)?\.csv")
 
 
 def find_ljspeech(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    """Returns the layout of LJSpeech: `metadata.csv`, or one a split, whose lines begin with the name of a sound."""
     stems = {stem_of(f) for f in media}
     tables = [f for f in rest if _LJSPEECH.fullmatch(base_of(f))]
     tables = [f for f in tables if b"|" in (line := first_line_of(f)) and line.split(b"|")[0].decode() in stems]
@@ -32,13 +33,14 @@ def find_ljspeech(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout |
 
 def find_libritts(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     """Returns the layout of LibriTTS: `x.normalized.txt` and `x.original.txt` beside `x.wav`."""
-    labels = tuple(f for f in rest if f.name.endswith(LIBRITTS_SUFFIXES))
+    labels = tuple(f for f in rest if f.name.endswith(tuple(LIBRITTS_TEXTS.values())))
     # Each chapter and the whole have tables.
     others = tuple(f for f in rest if suffix_of(f.name) in (".txt", ".tsv") and f not in labels)
     return Layout("libritts", "LibriTTS", labels, others) if labels else None
 
 
 def find_transcripts(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    """Returns the layout of LibriSpeech: a `*.trans.txt` in each folder of sounds."""
     labels = tuple(f for f in rest if f.name.endswith(".trans.txt"))
     # Lists of the speakers, chapters and books lie above them.
     others = tuple(f for f in rest if suffix_of(f.name) == ".txt" and f not in labels)
@@ -46,6 +48,7 @@ def find_transcripts(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layou
 
 
 def find_common_voice(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    """Returns the layout of Common Voice: `train.tsv`, `dev.tsv` and `test.tsv` beside `clips`."""
     tables = [f for f in rest if suffix_of(f.name) == ".tsv"]
     labels = tuple(f for f in tables if stem_of(f) in ("train", "dev", "test"))
     if not labels or not all("clips" in folders_of(f) for f in media):

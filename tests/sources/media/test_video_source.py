@@ -231,3 +231,9 @@ def test_the_extra_is_named_where_it_is_missing(tmp_path, monkeypatch):
     with pytest.raises(UsageError) as caught:
         VideoSource().check_options(SourceOptions())
     assert "pip install 'shardkit[video]'" in str(caught.value)
+
+
+@pytest.mark.parametrize("length", range(5))
+def test_a_matroska_file_that_ends_within_its_segment_has_no_size(length):
+    head = b"\x1a\x45\xdf\xa3\x80" + b"\x18\x53\x80\x67\x01\x00\x00"[:length]
+    assert fault_of(io.BytesIO(head), "video/webm") is None
