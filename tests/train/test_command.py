@@ -51,7 +51,7 @@ def command(*arguments: object, folder: Path | None = None) -> subprocess.Popen[
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=480)
     return process.returncode, out, err
 
 

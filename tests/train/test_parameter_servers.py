@@ -53,7 +53,7 @@ def started(*arguments: object, environment: Mapping[str, str] | None = None) ->
 
 
 def finished(process: subprocess.Popen[str], *, code: int = 0) -> str:
-    _, said = process.communicate(timeout=240)
+    _, said = process.communicate(timeout=480)
     assert process.returncode == code, said
     return said
 

@@ -55,7 +55,7 @@ def lose(process, destination, lost):
     wait_for(process, lambda: any(destination.glob("work/*/extract/*.msgpack")))
     for each in lost:
         end(each)
-    _, stderr = process.communicate(timeout=240)
+    _, stderr = process.communicate(timeout=480)
     assert process.returncode == 5, stderr
     assert "Nothing was committed" in stderr
     assert "Traceback" not in stderr
@@ -70,7 +70,7 @@ def test_an_executor_that_dies_is_replaced_by_spark(tmp_path, inputs, shouted, s
     wait_for(process, lambda: any(tmp_path.glob("out/work/*/extract/*.msgpack")))
     executors(worker)[0].kill()
     slowed.run()
-    _, stderr = process.communicate(timeout=240)
+    _, stderr = process.communicate(timeout=480)
     assert process.returncode == 0, stderr
     assert list(shards_of(tmp_path / "out").values()) == shouted
     assert executors(worker) == []
@@ -117,7 +117,7 @@ def test_a_node_of_ray_that_dies_changes_no_byte(tmp_path, inputs, shouted, slow
     wait_for(process, lambda: any(tmp_path.glob("out/work/*/extract/*.msgpack")))
     end(second)
     slowed.run()
-    _, stderr = process.communicate(timeout=240)
+    _, stderr = process.communicate(timeout=480)
     assert process.returncode == 0, stderr
     assert list(shards_of(tmp_path / "out").values()) == shouted
 

@@ -48,7 +48,7 @@ def convert(
         command(source, destination, *options),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=480,
         env={**os.environ, **more},
         check=False,
     )

@@ -84,7 +84,7 @@ def labelled_rows(num_rows: int) -> list[dict[str, Any]]:
     return [{**r, "label": (r["x"] > 0) != (r["color"] == "r")} for r in rows]
 
 
-def finish_all(processes: list[subprocess.Popen[str]], timeout_s: float = 240) -> list[tuple[int, str, str]]:
+def finish_all(processes: list[subprocess.Popen[str]], timeout_s: float = 480) -> list[tuple[int, str, str]]:
     found = []
     for process in processes:
         out, err = process.communicate(timeout=timeout_s)

@@ -33,7 +33,7 @@ def test_what_is_validated_is_what_a_checkpoint_keeps(write, tmp_path) -> None:
     settings = ("--label", "sides", "--model", f"{tmp_path}/own.py:build", "--epochs", 2, "--global-batch-size", 6)
     devices = ("--strategy", "mirrored", "--replicas", 2, "--output", tmp_path / "run")
     found = subprocess.run(
-        train_command(dataset, *settings, *devices), capture_output=True, text=True, timeout=240, check=False
+        train_command(dataset, *settings, *devices), capture_output=True, text=True, timeout=480, check=False
     )
     assert found.returncode == 0, found.stderr
     assert "batch normalization sees one replica's share" in found.stderr

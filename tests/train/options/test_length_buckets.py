@@ -192,7 +192,7 @@ def test_two_replicas_end_where_one_does(dataset, tmp_path, monkeypatch) -> None
         "--model", "text", "--features", "text", "--epochs", 2, "--global-batch-size", 24,
         "--length-buckets", "8, 16", "--strategy", "mirrored", "--replicas", 2,
     )  # fmt: skip
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=480, check=False)
     assert done.returncode == 0, done.stderr
     assert "2 virtual CPU devices, mirrored" in done.stderr
     assert_same(tmp_path / "one", tmp_path / "two", atol=1e-5)
