@@ -70,7 +70,7 @@ def test_splits_columns_and_versions_are_chosen(run, tmp_path, monkeypatch):
     [
         (["--to", "csv"], 2, "CSV cannot hold the column 'image'.*Nothing was written.*--columns filename,label"),
         (["--to", "xml"], 2, "Invalid value for '--to'"),
-        ([], 2, "Missing option '--to'"),
+        ([], 2, "Missing option '--to'. Choose from: parquet, arrow, csv,"),
         (["--to", "csv", "--split", "dev"], 2, "no split 'dev'.*It has: train, test"),
         (["--to", "csv", "--columns", "lable"], 2, "no feature 'lable'.*Did you mean 'label'"),
         (["--to", "csv", "--columns", ","], 2, "no column is chosen"),

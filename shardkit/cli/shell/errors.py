@@ -150,7 +150,8 @@ def _explain_shardkit_error(error: ShardkitError) -> Explanation:
 
 def _explain_click_usage(error: click.UsageError) -> Explanation:
     usage = error.ctx.get_usage() if error.ctx else None
-    lines = [_sentence(error.format_message())]
+    # click lists choices one a line.
+    lines = [_sentence(error.format_message().replace("\n\t", " "))]
     if error.ctx:
         lines.append(f"Try {error.ctx.command_path} --help")
     return Explanation(error.exit_code, f"error[{UsageError.code}]", tuple(lines), usage)
