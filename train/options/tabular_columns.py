@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -18,6 +18,8 @@ MAX_UNREPEATED = 20  # Distinct strings that are looked up even if they hardly r
 MAX_DEVIATIONS = 8.0
 
 NUM_SPECIAL = 2  # Index 0 of a category column is an absent value, 1 one that is not in the vocabulary.
+
+_LISTED = 5
 
 Value = str | int | bool
 Vocabularies = Mapping[str, Sequence[Value]]
@@ -66,6 +68,13 @@ class TabularColumns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def names(self) -> tuple[str, ...]:
         """Features that are read, each once."""
         return tuple(dict.fromkeys([c.name for c in self.numeric] + [c.name for c in self.categories]))
+
+    def left_out_by_reason(self) -> Iterator[tuple[str, str]]:
+        """Yields each reason once, behind a list of its features that is cut if long."""
+        for reason in dict.fromkeys(self.left_out.values()):
+            names = [repr(name) for name, own in self.left_out.items() if own == reason]
+            more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+            yield ", ".join(names[:_LISTED]) + more, reason
 
 
 def choose_columns(
@@ -117,9 +126,9 @@ def wants_vocabulary(feature: Feature, statistics: FeatureStatistics | None) -> 
 def reason_to_leave_out(feature: Feature, statistics: FeatureStatistics | None) -> str | None:
     """Returns why a tabular model cannot take a feature, None if it can."""
     if statistics is None:
-        return "it has no statistics"
+        return "no statistics"
     if not statistics.num_values:
-        return "it holds no value"
+        return "no value"
     if feature.num_values is None:
         return "a list of any length"
     if feature.dtype == "bytes":
@@ -137,7 +146,7 @@ def reason_to_leave_out(feature: Feature, statistics: FeatureStatistics | None) 
         return "most of its values occur once" if is_mostly_new else None
     if feature.num_values > MAX_ARRAY_VALUES:
         return f"an array of more than {MAX_ARRAY_VALUES:,} values"
-    return "it holds no finite number" if statistics.mean is None else None
+    return "no finite number" if statistics.mean is None else None
 
 
 def _numeric_column(feature: Feature, statistics: FeatureStatistics) -> NumericColumn:

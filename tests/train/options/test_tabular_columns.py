@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pyarrow as pa
 
 from shardkit.features import arrow_schema, make_feature
@@ -61,3 +62,12 @@ def test_columns_that_a_table_cannot_take_are_named_with_the_reason() -> None:
     assert columns.num_numeric == 5
     assert set(columns.left_out) == {"photo", "essay", "tags", "empty"}
     assert columns.names == ("age", "price", "vector", "city")
+
+
+def test_a_reason_is_said_once_for_all_columns_of_it() -> None:
+    features = tuple(msgspec.structs.replace(AGE, name=f"x{i}") for i in range(20_000))
+    columns = choose_columns((*features, CITY), {"city": statistics(60, num_values=100)}, {})
+    assert list(columns.left_out_by_reason()) == [
+        ("'x0', 'x1', 'x2', 'x3', 'x4' and 19,995 more", "no statistics"),
+        ("'city'", "most of its values occur once"),
+    ]

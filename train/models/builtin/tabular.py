@@ -30,7 +30,7 @@ def make_bundle(settings: ModelSettings, dataset: Dataset, split: str, features:
     scanned = scan_values(dataset, split, tuple(f for f in wanted if f.name not in known))
     columns = choose_columns(features, statistics, {**known, **scanned})
     if not columns.names:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in columns.left_out.items())
+        reasons = "; ".join(f"{names} ({reason})" for names, reason in columns.left_out_by_reason())
         hint = "--model sequence and name one of them with --features" if any(map(is_of_any_length, features)) else None
         raise UsageError(
             "no feature suits the tabular model", why=reasons, next_step=f"Try {hint or '--model FILE.py:function'}"
@@ -55,7 +55,7 @@ def column_bundle(settings: ModelSettings, columns: TabularColumns, features: Fe
         images=(),
         arrange=dict,
         summary=f"{len(columns.numeric)} numeric and {len(columns.categories)} category columns",
-        notes=tuple(f"feature {name!r} is left out: {reason}" for name, reason in columns.left_out.items()),
+        notes=tuple(f"features left out: {names} ({reason})" for names, reason in columns.left_out_by_reason()),
         columns=columns,
     )
 
