@@ -12,6 +12,7 @@ import msgspec
 from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import ConflictError, DamageError, UsageError, place_is_taken
 from shardkit.storage import files as storage
+from shardkit.storage.links import refuse_link
 from shardkit.storage.regular_files import NotRegularError, open_regular
 from shardkit.units import format_number
 from train.models.model_recipe import ModelRecipe
@@ -114,7 +115,7 @@ class RunFolder:
             raise UsageError(
                 "the folder of a run must be a local folder",
                 where=storage.redact(path),
-                next_step="Name a local one; copy what lies in a store first, and what is to lie there afterwards",
+                next_step="Name a local folder, and copy it from or to a store by other means",
             )
         self.path = storage.local_path(path)
         self.record_path = self.path / "train.json"
@@ -129,7 +130,10 @@ class RunFolder:
         Raises:
             ConflictError: If it holds a run and `resume` is False.
             UsageError: If it cannot be written.
+            UnsafeError: If checkpoints, of which old ones are removed, are behind a link.
         """
+        for name in (self.checkpoints.name, self.best.name):
+            refuse_link(str(self.path), name)
         if (self.record_path.exists() or list_checkpoints(self.checkpoints)) and not resume:
             raise ConflictError(
                 "there is a run already",
@@ -154,7 +158,7 @@ class RunFolder:
             raise DamageError(
                 "the record of the run cannot be read",
                 where=str(self.record_path),
-                why=str(error),
+                why=error.strerror if isinstance(error, NotRegularError) else str(error),
                 next_step="Start again with another --output",
             ) from error
 

@@ -128,6 +128,21 @@ def test_a_lock_that_is_a_link_is_refused(resume, tmp_path):
     assert others.read_text() == "of another user"
 
 
+@pytest.mark.parametrize("name", ["best", *in_campaign("checkpoints")])
+def test_checkpoints_behind_a_link_are_not_removed(resume, tmp_path, name):
+    others = tmp_path / "others"
+
+    def spoil(run):
+        (run / name).rename(others) if (run / name).exists() else others.mkdir()
+        (others / "step-99.index").write_text("of another run")
+        (run / name).symlink_to(others)
+
+    done = resume(spoil)
+    assert done.returncode == 7, done.stderr
+    assert f"{name} is a link" in done.stderr
+    assert (others / "step-99.index").read_text() == "of another run"
+
+
 def with_recipe(change):
     def spoil(run):
         record = json.loads((run / "train.json").read_text())
