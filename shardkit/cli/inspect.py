@@ -23,7 +23,7 @@ _MAX_REJECTED = 100
         shardkit inspect out/flights --rejected
         shardkit inspect out/flights --history
         shardkit inspect out/flights --recipe > recipe.toml
-        shardkit inspect out/flights --tf-spec > read_flights.py
+        shardkit inspect out/flights --reader tensorflow > read_flights.py
         shardkit inspect gs://bucket/flights --json | jq '.splits[].num_examples'
     """,
 )
@@ -38,7 +38,11 @@ _MAX_REJECTED = 100
 )
 @click.option("--rejected", "with_rejected", is_flag=True, help="Show the rows that were quarantined instead.")
 @click.option("--recipe", "with_recipe", is_flag=True, help="Print the recipe file that makes the dataset again.")
-@click.option("--tf-spec", "with_spec", is_flag=True, help="Print Python that reads a split with TensorFlow alone.")
+@click.option(
+    "--reader",
+    type=click.Choice(["tensorflow", "ray", "spark"]),
+    help="Print Python that reads a split with that library alone.",
+)
 @click.option("--split", metavar="NAME", help="Only this split.")
 @click.option("--version", type=click.IntRange(min=1), help="An older version; the newest if not given.")
 @click.option("--history", "with_history", is_flag=True, help="List all versions instead: when, by what, of what.")
@@ -49,7 +53,7 @@ def command(
     num_examples: int | None,
     with_rejected: bool,
     with_recipe: bool,
-    with_spec: bool,
+    reader: str | None,
     split: str | None,
     version: int | None,
     with_history: bool,
@@ -59,9 +63,9 @@ def command(
 
     Reads the manifest and the shard table; of the shards, only as much as --examples needs.
     """
-    given = {"--history": with_history, "--recipe": with_recipe, "--tf-spec": with_spec, "--rejected": with_rejected}
+    given = {"--history": with_history, "--recipe": with_recipe, "--reader": reader, "--rejected": with_rejected}
     asked = [name for name, is_given in given.items() if is_given]
-    asked += ["--json"] if as_json and (with_recipe or with_spec) else []
+    asked += ["--json"] if as_json and (with_recipe or reader) else []
     if len(asked) > 1:
         raise click.UsageError(f"{' and '.join(asked)} exclude each other")
     if with_history:
@@ -79,10 +83,10 @@ def command(
 
         click.echo(render_recipe(opened.manifest), nl=False)
         return
-    if with_spec:
-        from shardkit.cli.pages.tf_spec import render_spec
+    if reader is not None:
+        from shardkit.cli.pages.reader_code import render_reader
 
-        click.echo(render_spec(opened, split), nl=False)
+        click.echo(render_reader(opened, split, reader), nl=False)
         return
     if with_rejected:
         _show_rejected(opened, as_json=as_json)

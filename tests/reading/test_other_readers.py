@@ -97,22 +97,19 @@ def test_the_index_of_plain_shards_is_that_of_tfrecord(dataset):
         assert not Path(f"{shard}.idx").exists()
 
 
+def printed_reader(dataset, library):
+    asked = [sys.executable, "-m", "shardkit", "inspect", dataset.url, "--reader", library]
+    return run(asked, capture_output=True, text=True, check=True).stdout
+
+
 # A separate process: its cluster ends with it.
 OF_RAY = """
 import json, os, sys
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 import ray
-from tensorflow_metadata.proto.v0 import schema_pb2
 
 ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
-asked = json.load(sys.stdin)
-kinds = {"int64_list": schema_pb2.INT, "float_list": schema_pb2.FLOAT, "bytes_list": schema_pb2.BYTES}
-features = [schema_pb2.Feature(name=name, type=kinds[stored]) for name, stored in asked["features"].items()]
-rows = ray.data.read_tfrecords(
-    asked["shards"],
-    tf_schema=schema_pb2.Schema(feature=features),
-    arrow_open_stream_args={"compression": "gzip"},
-)
+exec(sys.stdin.read())
 print(json.dumps(rows.take_all(), default=lambda v: v.decode() if isinstance(v, bytes) else v.tolist()))
 """
 
@@ -122,9 +119,8 @@ def test_ray_reads_the_shards(tmp_path):
     pytest.importorskip("ray")
     dataset = write(tmp_path / "set", FEATURES, "gzip")
     # Without the types Ray guesses them anew for each block, and takes lists of one value for values.
-    stored = {feature.name: feature.stored_as for feature in dataset.manifest.features}
-    asked = json.dumps({"shards": [dataset.shard_url(shard) for shard in dataset.shards], "features": stored})
-    done = run([sys.executable, "-c", OF_RAY], input=asked, capture_output=True, text=True)
+    code = printed_reader(dataset, "ray")
+    done = run([sys.executable, "-c", OF_RAY], input=code, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     check(sorted(json.loads(done.stdout.splitlines()[-1]), key=lambda row: row["id"]))
 
@@ -139,6 +135,7 @@ import shardkit
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 frame = spark.createDataFrame(shardkit.open(sys.argv[1])["train"].to_arrow())
 print(frame.schema.simpleString())
+print(spark.createDataFrame([], sys.argv[3]).schema.simpleString())
 print(frame.toJSON().collect() == spark.read.parquet(sys.argv[2]).toJSON().collect())
 print([row.asDict() for row in frame.collect()])
 """
@@ -150,11 +147,12 @@ def test_spark_takes_a_split_and_its_parquet(tmp_path):
         pytest.skip("Spark is not here")
     dataset = write(tmp_path / "set", FEATURES, "gzip")
     Export(shardkit.open(dataset.url), str(tmp_path / "out"), ExportRequest("parquet")).write(num_threads=1)
-    places = [dataset.url, str(tmp_path / "out" / "train-00000-of-00001.parquet")]
-    done = run([sys.executable, "-c", OF_SPARK, *places], capture_output=True, text=True)
+    schema = printed_reader(dataset, "spark").split('"""')[1]
+    given = [dataset.url, str(tmp_path / "out" / "train-00000-of-00001.parquet"), schema]
+    done = run([sys.executable, "-c", OF_SPARK, *given], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    kinds, is_equal, rows = done.stdout.splitlines()[-3:]
-    assert kinds == "struct<id:bigint,x:array<float>,word:string,tokens:array<bigint>>"
+    kinds, of_shards, is_equal, rows = done.stdout.splitlines()[-4:]
+    assert kinds == of_shards == "struct<id:bigint,x:array<float>,word:string,tokens:array<bigint>>"
     assert is_equal == "True"
     check(ast.literal_eval(rows))
 

@@ -1,4 +1,4 @@
-"""`shardkit inspect --tf-spec`: Python that reads a dataset with nothing but TensorFlow, made from the manifest alone.
+"""`shardkit inspect --reader tensorflow`: Python that reads a split with nothing but TensorFlow.
 
 A null is an absent key. `tf.io.parse_single_example` fills it in with a default; a comment says with which.
 """
@@ -10,7 +10,6 @@ import re
 
 from shardkit.dataset.open import Dataset
 from shardkit.encoding.codec import FILE_SUFFIX
-from shardkit.errors import UsageError
 from shardkit.features import Feature
 from shardkit.storage import files as storage
 
@@ -39,26 +38,42 @@ rows = tf.data.TFRecordDataset(paths, "{compression}").map(decode, tf.data.AUTOT
 """
 
 
-def render_spec(dataset: Dataset, split: str | None) -> str:
-    """Returns Python source that reads one split of a dataset, the first if none is named."""
+def render_spec(dataset: Dataset, split: str) -> str:
+    """Returns Python source that reads one split of a dataset with TensorFlow."""
     manifest = dataset.manifest
-    if not manifest.splits:
-        raise UsageError(
-            "the dataset has no split", where=storage.redact(dataset.url), next_step="Convert inputs that have rows"
-        )
-    name = manifest.splits[0].name if split is None else manifest.split(split).name
-    location = storage.redact(dataset.url)
-    paths = [shard.path for shard in dataset.split_shards(name)]
-    globs = [] if _WILDCARD.search(location) else _globs(dataset, name, paths)
-    files = [storage.join(location, path) for path in globs or paths]
+    files, are_globs = list_files(dataset, split)
     source = _HEAD.format(
         files=files,
         spec="\n".join(f"    {f.name!r}: {_entry(f)},{_comment(f)}" for f in manifest.features),
         decoding="".join(f"    row[{f.name!r}] = {step}\n" for f in manifest.features for step in _decoding(f)),
-        paths="[path for glob in FILES for path in sorted(tf.io.gfile.glob(glob))]" if globs else "FILES",
+        paths="[path for glob in FILES for path in sorted(tf.io.gfile.glob(glob))]" if are_globs else "FILES",
         compression="GZIP" if manifest.compression == "gzip" else "",
     )
     return source + "".join(_classes(f.name, f.vocabulary) for f in manifest.features if f.vocabulary is not None)
+
+
+def list_files(dataset: Dataset, split: str) -> tuple[list[str], bool]:
+    """Returns globs that match the shards of a split, or their paths where no glob does, and whether they are globs."""
+    location = storage.redact(dataset.url)
+    paths = [shard.path for shard in dataset.split_shards(split)]
+    globs = [] if _WILDCARD.search(location) else _globs(dataset, split, paths)
+    return [storage.join(location, path) for path in globs or paths], bool(globs)
+
+
+def describe(feature: Feature) -> str:
+    """Returns what the values of a feature mean where its stored type does not say so, else nothing."""
+    kind, _, unit = feature.dtype.rstrip("]").partition("[")
+    if kind == "date":
+        return "days since 1970-01-01"
+    if unit:
+        zone = "UTC" if feature.timezone else "the wall clock"
+        since = {"timestamp": f" since 1970-01-01, {zone}", "time": " since midnight"}.get(kind, "")
+        return f"{_UNITS[unit]}{since}"
+    if kind.startswith("decimal"):
+        return "exact text until it is decoded as float64"
+    if feature.is_json:
+        return "JSON: json.loads(value.numpy()) gives the objects"
+    return feature.media_type or ""
 
 
 def _classes(name: str, classes: tuple[str, ...]) -> str:
@@ -110,7 +125,7 @@ def _decoding(feature: Feature) -> list[str]:
 
 
 def _comment(feature: Feature) -> str:
-    remarks = [_meaning(feature)]
+    remarks = [describe(feature)]
     if feature.nullable:
         empty = feature.num_values is None
         remarks.append(f"null is {'an empty list' if empty else _null(feature)}")
@@ -122,18 +137,3 @@ def _null(feature: Feature) -> str:
     if feature.stored_as == "bytes_list" and not feature.dtype.startswith("decimal"):
         return "an empty string"
     return "0" if feature.dtype in ("int8", "uint8") or feature.stored_as == "int64_list" else "NaN"
-
-
-def _meaning(feature: Feature) -> str:
-    kind, _, unit = feature.dtype.rstrip("]").partition("[")
-    if kind == "date":
-        return "days since 1970-01-01"
-    if unit:
-        zone = "UTC" if feature.timezone else "the wall clock"
-        since = {"timestamp": f" since 1970-01-01, {zone}", "time": " since midnight"}.get(kind, "")
-        return f"{_UNITS[unit]}{since}"
-    if kind.startswith("decimal"):
-        return "exact text until it is decoded as float64"
-    if feature.is_json:
-        return "JSON: json.loads(value.numpy()) gives the objects"
-    return feature.media_type or ""

@@ -206,7 +206,7 @@ def test_a_dataset_without_rows_has_none(tmp_path, capfd):
     for options in ((), ("--allow-empty",)):
         assert run(tmp_path / "none", tmp_path / "out", *options) in (2, 3)
         assert "SK-E" in capfd.readouterr().err
-    assert main(["inspect", str(tmp_path / "none"), "--tf-spec"]) == 2
+    assert main(["inspect", str(tmp_path / "none"), "--reader", "tensorflow"]) == 2
 
 
 def test_an_older_version_is_offered_where_the_newest_is_broken(dataset, tmp_path, capfd):

@@ -1,4 +1,4 @@
-"""What `inspect --tf-spec` prints reads every type with stock TensorFlow."""
+"""What `inspect --reader tensorflow` prints reads every type with stock TensorFlow."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read(tmp_path, capsys, features, rows):
     """Runs what is printed for a dataset of some rows, and returns what it reads."""
     batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(features))
     write_dataset(tmp_path / "it's [1]*", features, {"train": batch, "test": batch.slice(0, 1)}, num_shards=1)
-    assert main(["inspect", str(tmp_path / "it's [1]*"), "--tf-spec"]) == 0
+    assert main(["inspect", str(tmp_path / "it's [1]*"), "--reader", "tensorflow"]) == 0
     names: dict[str, object] = {}
     exec(capsys.readouterr().out, names)  # noqa: S102 - this is what users do with it
     return [{name: value.numpy() for name, value in row.items()} for row in names["rows"]]
@@ -114,7 +114,7 @@ def test_splits_without_compression_and_files_of_others(tmp_path, capsys):
     assert main(["index", str(tmp_path / "theirs")]) == 0
     capsys.readouterr()
     for folder, expected in (("a", range(5)), ("theirs", (*range(5), *range(10, 15)))):
-        assert main(["inspect", str(tmp_path / folder), "--tf-spec"]) == 0
+        assert main(["inspect", str(tmp_path / folder), "--reader", "tensorflow"]) == 0
         names: dict[str, object] = {}
         exec(capsys.readouterr().out, names)  # noqa: S102 - this is what users do with it
         assert sorted(int(row["n"]) for row in names["rows"]) == list(expected)
@@ -125,7 +125,7 @@ def test_it_is_refused_beside_another_form(tmp_path, capsys, others):
     features = (make_feature("n", "int64"),)
     batch = pa.RecordBatch.from_pylist([{"n": 1}], schema=arrow_schema(features))
     write_dataset(tmp_path / "a", features, {"train": batch})
-    assert main(["inspect", str(tmp_path / "a"), "--tf-spec", *others]) == 2
+    assert main(["inspect", str(tmp_path / "a"), "--reader", "tensorflow", *others]) == 2
     assert "exclude each other" in capsys.readouterr().err
 
 
@@ -139,7 +139,7 @@ def test_it_tells_what_a_type_does_not(tmp_path, capsys):
     )
     batch = pa.RecordBatch.from_pylist([], schema=arrow_schema(features))
     write_dataset(tmp_path / "a", features, {"train": batch, "test": batch})
-    assert main(["inspect", str(tmp_path / "a"), "--tf-spec", "--split", "test"]) == 0
+    assert main(["inspect", str(tmp_path / "a"), "--reader", "tensorflow", "--split", "test"]) == 0
     output = capsys.readouterr().out
     assert "# JSON: json.loads(value.numpy()) gives the objects; null is an empty string" in output
     assert "# microseconds since 1970-01-01, UTC" in output
