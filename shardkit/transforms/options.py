@@ -23,7 +23,7 @@ ROWS = "Rows and columns"
 ALL_COLUMNS = "*"
 
 UnicodeForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
-FetchKind = Literal["bytes", "image", "audio"]
+FetchKind = Literal["bytes", "image", "audio", "video"]
 
 
 class ImageSize(Named):
@@ -76,9 +76,10 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     fetch: Annotated[tuple[str, FetchKind] | None, Option(
         "--fetch",
-        "Add what the web addresses in a column give: images as column image, sounds as audio, or anything as content. "
+        "Add what the web addresses in a column give: images, sounds or videos as column image, audio or video, or "
+        "anything as content. "
         "One that cannot be fetched makes its row a bad one.",
-        ROWS, "content", form=Fetch("COLUMN[=image|audio]"),
+        ROWS, "content", form=Fetch("COLUMN[=image|audio|video]"),
     )] = None  # fmt: skip
     fetch_private: Annotated[bool, Option(
         "--fetch-private", "Fetch from hosts of private networks and of this machine, too.", ROWS, "content",

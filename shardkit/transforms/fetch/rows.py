@@ -21,6 +21,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Features, make_feature
 from shardkit.file_types import image_type_of
 from shardkit.media.audio_headers import audio_type_of
+from shardkit.media.video_headers import video_type_of
 from shardkit.messages import shown
 from shardkit.runtime.threads import WorkerThreads, worker_threads
 from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions
@@ -42,8 +43,6 @@ _BATCH_ROWS = 1_024
 _BATCH_BYTES = 32 * MiB
 _HELD_BYTES = 64 * MiB
 _HEAD_BYTES = 64
-_NAMES: dict[FetchKind, str] = {"bytes": "content", "image": "image", "audio": "audio"}
-_MEDIA_TYPES: dict[FetchKind, str | None] = {"bytes": None, "image": "image/*", "audio": "audio/*"}
 _NEXT_STEP = "Correct the row, or leave such rows out with --on-bad-record skip or quarantine"
 NO_CONTENT = "the URL cannot be fetched"
 _Found = bytes | RowError | None
@@ -66,7 +65,8 @@ def with_fetched_column(features: Features, options: TransformOptions) -> Featur
         )
     kind = options.fetch[1]
     # Without an address there is no content.
-    added = make_feature(_NAMES[kind], "bytes", media_type=_MEDIA_TYPES[kind], nullable=feature.nullable)
+    media_type = None if kind == "bytes" else f"{kind}/*"
+    added = make_feature(_name_of(kind), "bytes", media_type=media_type, nullable=feature.nullable)
     if any(f.name == added.name for f in features):
         raise UsageError(
             f"{OPTION} adds the column {shown(added.name)}, which the inputs have",
@@ -89,7 +89,7 @@ def fetched(
     """
     limits = Limits(max_bytes=source.max_record_bytes, allows_private=options.fetch_private)
     assert options.fetch is not None
-    name = _NAMES[options.fetch[1]]
+    name = _name_of(options.fetch[1])
     fetcher = _Fetcher(options, client_of(limits, heeds_robots=not options.fetch_disallowed))
     with worker_threads(_NUM_THREADS, "shardkit-fetch") as threads:
         for rows in batches:
@@ -161,7 +161,12 @@ _IS_OF_KIND: dict[FetchKind, Callable[[bytes], bool]] = {
     "bytes": lambda head: True,
     "image": lambda head: image_type_of(head, None) is not None,
     "audio": lambda head: audio_type_of(head, ".mp3") is not None,
+    "video": lambda head: video_type_of(head) is not None,
 }
+
+
+def _name_of(kind: FetchKind) -> str:
+    return "content" if kind == "bytes" else kind
 
 
 def _size(found: _Found) -> int:

@@ -23,6 +23,7 @@ FEATURES = (make_feature("url", "string", nullable=True), make_feature("n", "int
 FILES = (RawFile(path="/urls.csv", name="urls.csv", num_bytes=1, version=""),)
 SPLIT = InputSplit(index=0, file_start=0, file_stop=1)
 PNG, WAV = b"\x89PNG\r\n\x1a\n" + bytes(20), b"RIFF\x00\x00\x00\x00WAVEfmt " + bytes(20)
+WEBM = b"\x1a\x45\xdf\xa3\x9fB\x82\x84webm" + bytes(60)
 
 
 class FakeClient:
@@ -35,7 +36,7 @@ class FakeClient:
         time.sleep(random.random() / 500)
         if text.startswith("bad"):
             raise FetchError("status 404")
-        return {"png": PNG, "wav": WAV}.get(text, text.encode() * 100)
+        return {"png": PNG, "wav": WAV, "webm": WEBM}.get(text, text.encode() * 100)
 
 
 def options(kind="bytes"):
@@ -94,11 +95,11 @@ def test_the_first_bad_row_ends_the_conversion_where_none_is_tolerated():
 
 
 def test_a_kind_that_was_not_asked_for_is_a_bad_row():
-    urls = ["png", "wav", "text"]
-    for kind, good in (("image", PNG), ("audio", WAV)):
+    urls = ["png", "wav", "webm", "text"]
+    for kind, good in (("image", PNG), ("audio", WAV), ("video", WEBM)):
         (part,) = run(urls, kind)
         assert part.batch[kind].to_pylist() == [good]
-        assert [row.reason for row in part.rejected] == [f"the URL cannot be fetched: what it gives is no {kind}"] * 2
+        assert [row.reason for row in part.rejected] == [f"the URL cannot be fetched: what it gives is no {kind}"] * 3
 
 
 def test_a_batch_without_rows_passes_on_what_is_known_of_it():
