@@ -38,6 +38,17 @@ def split_of(file: RawFile) -> str | None:
     return split_part.split if split_part is not None else None
 
 
+def with_splits_of_siblings(files: Sequence[RawFile]) -> tuple[RawFile, ...]:
+    """Returns the files, with the split `train` for each `adult.data` beside an `adult.test`, as UCI calls the two."""
+    names = {file.name for file in files}
+    return tuple(
+        msgspec.structs.replace(file, split="train")
+        if split_of(file) is None and f"{file.name.removesuffix('.data')}.test" in names
+        else file
+        for file in files
+    )
+
+
 def split_for_word(word: str | None, names: Collection[str]) -> str | None:
     """Returns the split that a value of a column names: one of the names, or that whose word it holds, as `val_set`."""
     if word is None or word.strip() in names:

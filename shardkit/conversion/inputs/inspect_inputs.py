@@ -46,6 +46,7 @@ from shardkit.sources.split_names import (
     check_one_dataset,
     list_notes,
     splits_in_names,
+    with_splits_of_siblings,
 )
 from shardkit.sources.text.parallel import check_not_parallel
 from shardkit.storage import files as storage
@@ -169,6 +170,7 @@ def _inspect_listing(
     if choice.passed_over:
         passed = {file.name for file in choice.passed_over}
         listed = tuple(file for file in listed if file.name not in passed)
+    listed = with_splits_of_siblings(listed)
     if not is_appended:
         _check_lines_are_alone(source, listed, options, asked)
         options = msgspec.structs.replace(options, has_split_names=_tell_splits(source, listed, options, asked))

@@ -46,7 +46,8 @@ from shardkit.sources.csv.stacked import check_one_table, empty_rows_notes
 from shardkit.sources.csv.titles import TitleError
 from shardkit.sources.files.many_files import attempt, map_files, undamaged
 from shardkit.sources.files.streams import guard_unchanged
-from shardkit.sources.text.column_notes import check_points, column_notes, point_notes
+from shardkit.sources.split_names import split_of
+from shardkit.sources.text.column_notes import check_points, column_notes, dotted_columns, point_notes
 from shardkit.sources.text.line_numbers import LineNumbers
 from shardkit.sources.text.quoting import QuotedRecords
 from shardkit.sources.text.rejected_records import BatchMaker
@@ -156,7 +157,7 @@ class CsvSource(SourceSettings):
         odd_values = find_odd_values(sample_files(written), list(kept), options)
         return (
             *notes,
-            *column_notes(kept, head.evidence, options.null_values),
+            *column_notes(kept, head.evidence, options.null_values, _dotted(written, options)),
             *untyped_notes(odd_values),
             *widened_notes(widened_by_files(sample_files(written), kept, options)),
             *widened_notes(_evidence(written, _columns(written, options), options)),
@@ -251,6 +252,12 @@ class CsvSource(SourceSettings):
 
     def _with_format(self, options: SourceOptions) -> SourceOptions:
         return msgspec.structs.replace(options, format=self.format)
+
+
+def _dotted(written: Sequence[tuple[RawFile, Dialect]], options: SourceOptions) -> tuple[str, ...]:
+    of_splits = {split_of(file): (file, dialect) for file, dialect in reversed(written)}
+    heads = [attempt(read_csv_head, *one, options) for one in of_splits.values()] if len(of_splits) > 1 else []
+    return dotted_columns([head.columns for head in heads if not isinstance(head, DamagedFileError)])
 
 
 def _dialect_notes(written: Sequence[tuple[RawFile, Dialect]]) -> Iterator[str]:

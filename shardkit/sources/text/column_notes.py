@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,7 +36,10 @@ _GROUPED_BY_POINTS = r"^[-+]?(0|[1-9]\d{0,2}(\.\d{3})*)$"
 
 
 def column_notes(
-    columns: Mapping[str, pa.Array], evidence_by_name: Mapping[str, Evidence], null_spellings: Sequence[str]
+    columns: Mapping[str, pa.Array],
+    evidence_by_name: Mapping[str, Evidence],
+    null_spellings: Sequence[str],
+    dotted: Collection[str] = (),
 ) -> list[str]:
     """Returns notes on columns that are read as strings although nearly all of their values are something else, and on
     numbers whose texts may be no numbers.
@@ -44,6 +48,7 @@ def column_notes(
         columns: Text values by column.
         evidence_by_name: What `examine` says of them.
         null_spellings: What counts as null already.
+        dotted: Columns whose values end with a dot in other files, see `dotted_columns`.
     """
     notes: list[str] = []
     by_spelling: dict[tuple[str, ...], list[str]] = {}
@@ -64,7 +69,7 @@ def column_notes(
         elif (note := number_style_note(name, values)) is not None:
             notes.append(note)
     texts = {name: values for name, values in columns.items() if decide(name, evidence_by_name[name]).dtype == "string"}
-    if (note := blank_note(texts)) is not None:
+    if (note := blank_note(texts, dotted)) is not None:
         notes.append(note)
     for spellings, names in by_spelling.items():
         columns_are = "column {} is" if len(names) == 1 else "columns {} are"
@@ -164,21 +169,45 @@ def _written(character: str) -> str:
     return f"'{character}'" if character.isascii() and character != "'" else f"chr({ord(character)})"
 
 
-def blank_note(columns: Mapping[str, pa.Array]) -> str | None:
-    """Returns a note on columns whose values all begin with a blank, with the option that takes it off; None for none.
+def blank_note(columns: Mapping[str, pa.Array], dotted: Collection[str] = ()) -> str | None:
+    """Returns a note on columns whose values all begin with a blank, or end with a dot in some files alone, with the
+    option that takes it off; None for none.
 
     Args:
         columns: Texts by column, of which the nulls count as nothing.
+        dotted: Columns whose values end with a dot in other files.
     """
     said = {name: values.drop_null() for name, values in columns.items()}
-    names = [name for name, values in said.items() if len(values) > 1 and _all_match(values, "^ ")]
-    if not names:
+    blank = [name for name, values in said.items() if len(values) > 1 and _all_match(values, "^ ")]
+    ended = [name for name in said if name in dotted]
+    if not blank and not ended:
         return None
-    trimmed = ", ".join(f"trim({name}) AS {name}" for name in names)
-    sql = f'--select "SELECT * REPLACE ({trimmed}) FROM rows"'
-    option = sql if all(name.isidentifier() for name in names) else "a --select that trims them"
-    values_are = f"the values of {', '.join(map(shown, names))} begin with a blank"
-    return f"{values_are}; {option} takes it off"
+    trimmed = {name: f"trim({name})" for name in blank}
+    trimmed |= {name: f"rtrim({trimmed.get(name, name)}, '.')" for name in ended}
+    sql = f'--select "SELECT * REPLACE ({", ".join(f"{t} AS {name}" for name, t in trimmed.items())}) FROM rows"'
+    option = sql if all(name.isidentifier() for name in trimmed) else "a --select that trims them"
+    found = [f"the values of {', '.join(map(shown, blank))} begin with a blank"] if blank else []
+    found += [f"those of {', '.join(map(shown, ended))} end with a dot in some files alone"] if ended else []
+    return f"{', and '.join(found)}; {option} takes it off"
+
+
+def dotted_columns(files: Sequence[Mapping[str, pa.Array]]) -> tuple[str, ...]:
+    """Returns the columns whose values in one file are some of those in another with a dot behind them.
+
+    UCI writes the classes of `adult.test` so, which makes two classes of each.
+
+    Args:
+        files: Text values by column, of each file.
+    """
+    pairs = list(itertools.permutations(files, 2))
+    names = dict.fromkeys(name for file in files for name in file)
+    return tuple(n for n in names if any(n in a and n in b and _are_dotted(a[n], b[n]) for a, b in pairs))
+
+
+def _are_dotted(values: pa.Array, others: pa.Array) -> bool:
+    said, known = (pc.utf8_trim_whitespace(texts).unique().drop_null() for texts in (values, others))
+    is_ended = len(said) > 0 and pc.all(pc.ends_with(said, ".")).as_py()
+    return bool(is_ended and pc.all(pc.is_in(pc.utf8_slice_codeunits(said, 0, -1), value_set=known)).as_py())
 
 
 def _all_match(texts: pa.Array, pattern: str) -> bool:

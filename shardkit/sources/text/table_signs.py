@@ -81,8 +81,9 @@ def even_delimiter(head: bytes) -> str | None:
     lines = _whole_lines(head)
     delimiter = sniff_delimiter(lines, True)
     widths = QuotedRecords(delimiter).widths(lines)
-    # The first line may be a title.
     usual = np.bincount(widths).argmax() if len(widths) > 1 else 1
+    # The first line may be a title.
+    widths = widths[1:] if usual >= _MIN_COLUMNS and widths[0] == 1 else widths
     is_even = usual > 1 and (widths == usual).mean() >= _EVEN_SHARE
     # Lines of code end in semicolons.
     num_at_ends = lines.count(f"{delimiter}\n".encode()) + lines.count(f"{delimiter}\r\n".encode())

@@ -7,6 +7,10 @@ from pathlib import Path
 from tests.support.folders.parts import Case, Row, write
 
 _STORES = ("--include", "test.csv", "--include", "train.csv", "--union-by-name")
+_ADULT = (
+    *("--comment", "|", "--select"),
+    "SELECT * REPLACE (trim(column_2) AS column_2, rtrim(trim(column_4), '.') AS column_4) FROM rows",
+)
 _WORLD_BANK = ("--include", "API_POP_v2.csv", "--skip-lines", "4")
 
 
@@ -69,6 +73,18 @@ def _short_header(end: str):
     return make
 
 
+def _adult(folder: Path) -> list[Row]:
+    rows: list[Row] = []
+    for split, name, dot in (("train", "adult.data", ""), ("test", "adult.test", ".")):
+        labels = [("<=50K", ">50K")[i % 3 == 0] for i in range(8)]
+        lines = (f"{30 + i}, State-gov, {77516 + i}, {labels[i]}{dot}\n" for i in range(8))
+        title = "|1x3 Cross validator\n" if dot else ""
+        write(folder / name, f"{title}{''.join(lines)}\n")
+        rows += [(split, 77516 + i, label) for i, label in enumerate(labels)]
+    write(folder / "adult.names", "| Extraction from the census database.\n>50K, <=50K.\n\nage: continuous.\n")
+    return rows
+
+
 def _workbook(folder: Path) -> list[Row]:
     write(folder / "a.mat", b"MATLAB 5.0 MAT-file" + bytes(200))
     return []
@@ -83,6 +99,8 @@ FOUND_TABLES = (
     Case("GLUE, one task", _glue, ("--include", "SST-2/*"), key="sentence"),
     Case("SMS beside a readme", _messages, key="column_2", label=("column_1",)),
     Case("SMS beside a readme, --no-header", _messages, ("--no-header",), key="column_2", label=("column_1",)),
+    Case("UCI Adult", _adult, refusal=("--comment '|'",)),
+    Case("UCI Adult, what is advised", _adult, _ADULT, key="column_3", label=("column_4",)),
     Case("auto-mpg.data", _auto_mpg, refusal=("read_csv", "table.csv")),
     Case("columns at fixed places", _fixed, refusal=("read_fwf", "--format text")),
     Case("a delimiter at the end of rows", _short_header(","), refusal=("--skip-lines 1 --columns id,label,rest",)),
