@@ -63,6 +63,14 @@ _OF_SPLITS = re.compile(r"(?<![^\W_])(split|usage|subset)(?![^\W_])", re.IGNOREC
 _CLASS_PAIRS = (
     {"pos", "neg"}, {"positive", "negative"}, {"spam", "ham"}, {"true", "fake"}, {"real", "fake"},
 )  # fmt: skip
+# What the files of a translation are called.
+_SIDES = frozenset(
+    """source target src tgt trg arabic chinese czech danish dutch english finnish french german greek hebrew hindi
+    hungarian indonesian italian japanese korean norwegian persian polish portuguese romanian russian spanish swedish
+    thai turkish ukrainian urdu vietnamese ar bg bn ca cs da de el en es et eu fa fi fr gl gu he hi hr hu id is it ja
+    ka kk kn ko lt lv mk ml mr ms my ne nl no pl pt ro ru sk sl sq sr sv sw ta te th tl tr uk ur uz vi zh""".split()  # noqa: SIM905
+)
+_PLAIN_SUFFIXES = frozenset({"", ".txt", ".text", ".tok"})
 
 
 def plan_notes(plan: Plan, listed: tuple[RawFile, ...], fit_notes: tuple[str, ...]) -> tuple[str, ...]:
@@ -137,7 +145,9 @@ def _folder_notes(plan: Plan) -> tuple[str, ...]:
     is_settled = format.name == "dataset" or plan.transforms.options.source_column is not None
     if format.has_row_files or is_settled or plan.recipe.source.text_record == "file":
         return ()
-    return folder_notes(plan.files, is_text=format.name == "text") or name_notes(plan.files)
+    return folder_notes(plan.files, is_text=format.name == "text") or name_notes(
+        plan.files, is_text=format.name == "text"
+    )
 
 
 def _limit_notes(plan: Plan, listed: tuple[RawFile, ...]) -> tuple[str, ...]:
@@ -212,16 +222,17 @@ def _frames(images: Iterable[Feature], suffixes: Iterable[str]) -> Iterator[str]
         yield "of an image with several frames or pages, the first is stored"
 
 
-def name_notes(files: Sequence[RawFile]) -> tuple[str, ...]:
+def name_notes(files: Sequence[RawFile], *, is_text: bool = True) -> tuple[str, ...]:
     """Returns notes on files of one split whose names differ in words, which become no column.
 
     Words for splits, numbers and parts say nothing of the rows.
 
     Args:
         files: Of tables, or of texts whose lines are rows.
+        is_text: Whether they are texts.
 
     Raises:
-        UsageError: If the names are those of two classes, as `pos.csv` and `neg.csv`.
+        UsageError: If the names are those of two classes, as `pos.csv` and `neg.csv`, or of texts in several languages.
     """
     groups: dict[str | None, set[str]] = {}
     for file in files:
@@ -239,13 +250,31 @@ def name_notes(files: Sequence[RawFile]) -> tuple[str, ...]:
     if bases is None:
         return ()
     if {base.partition(".")[0].lower() for base in bases} in _CLASS_PAIRS:
-        raise UsageError(
-            f"{' and '.join(map(printable, sorted(bases)))} are called after two classes",
-            why="their names would become no column",
-            next_step="--source-column label gives each row the name of its file; --include GLOB takes one of them",
-        )
+        raise _names_that_tell(bases, "two classes", "label")
+    if _are_sides(bases):
+        error = _names_that_tell(bases, "languages or sides of a translation", "language")
+        if not is_text:
+            error.next_step = f"{error.next_step}; --format text checks whether they belong together line by line"
+        raise error
     listed = ", ".join(map(printable, sorted(bases)[:_LISTED_NAMES])) + (", ..." if len(bases) > _LISTED_NAMES else "")
     return (f"the names {listed} become no column; --source-column NAME gives each row the path of its file",)
+
+
+def _names_that_tell(bases: Collection[str], what: str, column: str) -> UsageError:
+    return UsageError(
+        f"{' and '.join(map(printable, sorted(bases)[:_LISTED_NAMES]))} are called after {what}",
+        why="their names would become no column",
+        next_step=f"--source-column {column} gives each row the name of its file; --include GLOB takes one of them",
+    )
+
+
+def _are_sides(bases: Collection[str]) -> bool:
+    """Whether texts are called after languages, as `en.txt` and `de.txt` are. Tables may be those of countries."""
+    words = [_words_of(base) for base in bases]
+    own = [found - frozenset.intersection(*words) for found in words]
+    suffixes = {suffix_of(base) for base in bases}
+    are_plain = all(suffix in _PLAIN_SUFFIXES or suffix[1:] in _SIDES for suffix in suffixes)
+    return are_plain and all(len(found) == 1 and found <= _SIDES for found in own)
 
 
 def _differ_in_words(bases: Collection[str]) -> bool:

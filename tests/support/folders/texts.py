@@ -94,6 +94,24 @@ def _translations(folder: Path) -> list[Row]:
     return [row for row in rows if row[1].endswith("de.")]
 
 
+def _sentences(folder: Path, pattern: str = "{}.txt", languages: Iterable[str] = ("english", "french")) -> list[Row]:
+    rows = []
+    for count, language in enumerate(languages, start=6):
+        name = pattern.format(language)
+        rows += [(s, t, name) for s, t, _ in _lines(folder, name, [f"Line {i} in {language}." for i in range(count)])]
+    return rows
+
+
+def _books(folder: Path) -> list[Row]:
+    return [(split, text, None) for split, text, _ in _sentences(folder, "book_{}.txt", ("a", "b"))]
+
+
+def _phrases(folder: Path) -> list[Row]:
+    for language in ("english", "french"):
+        _lines(folder, f"{language}.txt", [f"{language}, {i}" for i in range(6)])
+    return []
+
+
 def _intents(folder: Path) -> list[Row]:
     for split in ("train", "valid", "test"):
         for name, line in (("seq.in", "fly to rome"), ("seq.out", "O O B-city"), ("label", "flight")):
@@ -210,6 +228,19 @@ TEXTS = (
     Case("20 newsgroups", _newsgroups, key="text"),
     Case("WMT, train.en and train.de", _translations, refusal=("paste ", "--include '*.de'", "--source-column file")),
     Case("WMT, one language", _translations, ("--include", "*.de"), key="text"),
+    Case("english.txt and french.txt", _sentences, refusal=("sides of a translation", "--source-column language")),
+    Case(
+        "english.txt and french.txt, what is advised",
+        _sentences,
+        ("--source-column", "language"),
+        key="text",
+        label=("language",),
+    ),
+    Case("en.txt and fr.txt", lambda f: _sentences(f, "{}.txt", ("en", "fr")), refusal=("--source-column language",)),
+    Case("source.txt and target.txt", lambda f: _sentences(f, "{}.txt", ("source", "target")), refusal=("sides",)),
+    Case("train.en and train.de", lambda f: _sentences(f, "train.{}", ("en", "de")), refusal=("sides",)),
+    Case("english.txt and french.txt with commas", _phrases, refusal=("--format text checks",)),
+    Case("book_a.txt and book_b.txt", _books, key="text"),
     Case("ATIS, seq.in, seq.out and label", _intents, refusal=("label\\tseq_in\\tseq_out", "--include test/label")),
     Case("UCI HAR, X, subject and y", _activities, refusal=("X\\tsubject\\ty", "--include test/X_test.txt")),
     Case("texts and annotations of brat", _brat, refusal=("d0.ann and d0.txt", "--include '*.txt'", "--source-column")),
