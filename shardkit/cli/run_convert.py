@@ -39,7 +39,7 @@ from shardkit.conversion.request import ConvertRequest
 from shardkit.conversion.rows.bad_rows import bad_row_samples
 from shardkit.conversion.run.all_types import notes_on_types, of_all_rows, with_all_types
 from shardkit.conversion.run.convert import run_prepared
-from shardkit.conversion.run.outcome import explained, explained_run
+from shardkit.conversion.run.outcome import explained, explained_run, way_on
 from shardkit.conversion.shards.layout import load_layout
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.append_info import own_inputs
@@ -63,7 +63,7 @@ def convert(
         is_dry_run: Whether to end when the plan is made and shown, on stdout.
 
     Raises:
-        ShardkitError: With the state of the destination.
+        ShardkitError: With the state of the destination; of a dry run also that of a bad row among those shown.
     """
     logging.disable(logging.CRITICAL)  # Beam warns of packages that nothing here needs.
     started = time.monotonic()
@@ -228,13 +228,15 @@ def _dry_run(
         if prepared.committed_version is not None:
             refuse_existing(prepared.plan)
         console = Console(highlight=False)
-        show_dry_run(console, prepared)
+        error = show_dry_run(console, prepared)
         if engine.spec is not None:
             _show_engine(console, engine, prepared.plan, num_workers or engine.default_workers(prepared.plan))
         for note in notes:
             show_note(console, note)
         if not prepared.plan.work_path().exists():
             forget_server_rows(prepared.plan)
+        if error is not None:
+            raise error.with_state("Nothing was written", way_on(error, options.on_bad_record))
     finally:
         if is_new:
             with contextlib.suppress(OSError):

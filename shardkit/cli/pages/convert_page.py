@@ -22,6 +22,7 @@ from shardkit.conversion.space.disk_space import Need, space_needs
 from shardkit.dataset.append_info import appended_to, own_inputs
 from shardkit.dataset.manifest import DATA_DIR, SplitInfo
 from shardkit.dataset.open import Dataset
+from shardkit.errors import ShardkitError
 from shardkit.features import Features
 from shardkit.messages import visible
 from shardkit.storage import files as storage
@@ -69,14 +70,14 @@ def show_note(console: Console, note: str) -> None:
     print_prose(console, Text.assemble(("note: ", "yellow"), visible(storage.redact(note))))
 
 
-def show_dry_run(console: Console, prepared: Prepared) -> None:
-    """Prints the plan and its needs."""
+def show_dry_run(console: Console, prepared: Prepared) -> ShardkitError | None:
+    """Prints the plan and its needs; returns the error of a bad row among the first ones, None if there is none."""
     plan = prepared.plan
     show_decisions(console, plan)
     console.print()
     show_features(console, plan)
     console.print()
-    show_first_rows(console, plan)
+    error = show_first_rows(console, plan)
     console.print()
     for note in prepared.notes:
         show_note(console, note)
@@ -96,6 +97,7 @@ def show_dry_run(console: Console, prepared: Prepared) -> None:
     for name, value in facts:
         print_prose(console, Text(f"{name:<9}{visible(value)}"))
     console.print("This was a dry run: nothing was written.")
+    return error
 
 
 def show_result(

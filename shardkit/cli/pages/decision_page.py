@@ -14,7 +14,7 @@ from shardkit.cli.shell.formatting import format_example_value
 from shardkit.cli.shell.tables import pad
 from shardkit.conversion.plan import Plan
 from shardkit.encoding.example import python_value
-from shardkit.errors import ShardkitError
+from shardkit.errors import NarrowTypesError, ShardkitError
 from shardkit.messages import visible
 from shardkit.sources import source_of
 from shardkit.sources.csv.header import made_names
@@ -88,8 +88,12 @@ def show_decisions(console: Console, plan: Plan) -> None:
         console.print(line, soft_wrap=True)
 
 
-def show_first_rows(console: Console, plan: Plan) -> None:
-    """Prints the first rows of the inputs, before any transformation, and a bad row that is among them."""
+def show_first_rows(console: Console, plan: Plan) -> ShardkitError | None:
+    """Prints the first rows of the inputs, before any transformation.
+
+    Returns:
+        The error of a bad row that is among them, at which the conversion would end; None if there is none.
+    """
     features = plan.transforms.input_features or plan.features
     shown = features[:_SHOWN_COLUMNS]
     width = max(cell_len(visible(feature.name)) for feature in shown)
@@ -102,8 +106,14 @@ def show_first_rows(console: Console, plan: Plan) -> None:
             console.print(Text(f"  {pad(visible(feature.name), width)}  {visible(value)}"), soft_wrap=True)
         if len(shown) < len(features):
             console.print(f"  and {format_number(len(features) - len(shown), 'column')} more")
-    if error is not None:
-        console.print(Text(f"row {len(rows) + 1} is bad: {visible(str(error))}"), soft_wrap=True)
+    if error is None:
+        return None
+    if isinstance(error, NarrowTypesError) and plan.inferred:
+        # The conversion widens the types, and goes on.
+        console.print(Text(f"a row is bad: {visible(str(error))}"), soft_wrap=True)
+        return None
+    console.print("A bad row is among the first ones: the conversion would end with the error below.", soft_wrap=True)
+    return error
 
 
 def _first_rows(plan: Plan, features: Sequence[Any]) -> tuple[list[dict[str, Any]], ShardkitError | None]:

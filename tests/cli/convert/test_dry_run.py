@@ -52,6 +52,19 @@ def test_labels_of_a_layout(page):
     assert "splits   train 3 files, validation 1 file, test 2 files  (--split)" in lines
 
 
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.csv", b"a,b\n1,2\n3\n"), ("a.jpg", b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01" + bytes(99))]
+)
+def test_a_bad_row_ends_it_with_the_code_of_the_conversion(name, content, tmp_path, capsys):
+    (tmp_path / name).write_bytes(content)
+    assert main(["convert", str(tmp_path / name), "--dry-run"]) == 3
+    dry = capsys.readouterr()
+    assert "the conversion would end with the error below" in dry.out
+    assert main(["convert", str(tmp_path / name), str(tmp_path / "out")]) == 3
+    assert dry.err.splitlines()[0] in capsys.readouterr().err
+    assert main(["convert", str(tmp_path / name), "--dry-run", "--on-bad-record", "skip"]) == 0
+
+
 def test_no_destination_is_an_error_without_a_dry_run(capsys):
     assert main(["convert", "in"]) == 2
     assert "Missing argument 'DESTINATION'" in capsys.readouterr().err
