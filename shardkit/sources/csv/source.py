@@ -39,6 +39,7 @@ from shardkit.sources.csv.dialect import (
 )
 from shardkit.sources.csv.header import FirstRows, have_header, header_notes, made_names
 from shardkit.sources.csv.heads import find_odd_values, read_csv_head, read_evidence
+from shardkit.sources.csv.joined import check_not_joined
 from shardkit.sources.csv.leading_zeros import untyped_notes
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser
 from shardkit.sources.csv.second_header import check_no_second_header
@@ -112,6 +113,7 @@ class CsvSource(SourceSettings):
         by_file = [(file.name, _kept(dialect, options)) for file, dialect in written]
         check_shared(by_file)
         if not options.union_by_name:
+            check_not_joined(written, options)
             check_alike(by_file)
         if options.drop_columns:
             own = (name for _, dialect in written for name in dialect.columns)

@@ -85,6 +85,12 @@ def _adult(folder: Path) -> list[Row]:
     return rows
 
 
+def _features_and_labels(folder: Path) -> list[Row]:
+    write(folder / "features.csv", "id,x1,x2\n" + "".join(f"{i},{i}.5,{i + 1}\n" for i in range(8)))
+    write(folder / "labels.csv", "id,label\n" + "".join(f"{i},{'ab'[i % 2]}\n" for i in range(8)))
+    return []
+
+
 def _workbook(folder: Path) -> list[Row]:
     write(folder / "a.mat", b"MATLAB 5.0 MAT-file" + bytes(200))
     return []
@@ -101,6 +107,7 @@ FOUND_TABLES = (
     Case("SMS beside a readme, --no-header", _messages, ("--no-header",), key="column_2", label=("column_1",)),
     Case("UCI Adult", _adult, refusal=("--comment '|'",)),
     Case("UCI Adult, what is advised", _adult, _ADULT, key="column_3", label=("column_4",)),
+    Case("features.csv and labels.csv", _features_and_labels, refusal=("merge(", 'on="id"', "convert joined.csv")),
     Case("auto-mpg.data", _auto_mpg, refusal=("read_csv", "table.csv")),
     Case("columns at fixed places", _fixed, refusal=("read_fwf", "--format text")),
     Case("a delimiter at the end of rows", _short_header(","), refusal=("--skip-lines 1 --columns id,label,rest",)),
