@@ -6,6 +6,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from urllib.parse import unquote
 
 from shardkit.conversion.plan import Plan
 from shardkit.encoding.kernel import HAS_KERNEL
@@ -58,6 +59,11 @@ _SUFFIXES = {
 }
 
 _FEW_FILES = 16
+# What the parts are called that a tool writes.
+_TOOLS = {
+    "parts of Spark or Hadoop": re.compile(r"part-(?:[mr]-)?\d{5}(?![^\W_])"),
+    "parts of Dask": re.compile(r"part\.\d+\.parquet$|\d+\.part$"),
+}
 # As Hugging Face and Kaggle call columns that name splits.
 _OF_SPLITS = re.compile(r"(?<![^\W_])(split|usage|subset)(?![^\W_])", re.IGNORECASE)
 _CLASS_PAIRS = (
@@ -84,6 +90,7 @@ def plan_notes(plan: Plan, listed: tuple[RawFile, ...], fit_notes: tuple[str, ..
         UsageError: If the first rows, which a limit takes, have some of the classes only.
     """
     return (
+        *_layout_notes(plan),
         *_split_notes(plan),
         *_split_column_notes(plan),
         *_video_notes(plan),
@@ -96,6 +103,22 @@ def plan_notes(plan: Plan, listed: tuple[RawFile, ...], fit_notes: tuple[str, ..
         *_packing_notes(plan),
         *_kernel_notes(),
     )
+
+
+def _layout_notes(plan: Plan) -> tuple[str, ...]:
+    source = plan.recipe.source
+    is_other = format_named(source.format).has_row_files or source.has_text_classes
+    if is_other or not plan.files or any(file.shard for file in plan.files):
+        return ()
+    bases = [file.name.rpartition("/")[2] for file in plan.files]
+    found = [tool for tool, name in _TOOLS.items() if all(map(name.match, bases))]
+    known = {feature.name for feature in plan.transforms.input_features or plan.features}
+    keys = [
+        key for folder in plan.files[0].name.split("/")[:-1] for key, equals, _ in [folder.partition("=")] if equals
+    ]
+    folders = [unquote(key) for key in keys if unquote(key) in known]
+    found += [f"folders of Hive, whose names are the columns {', '.join(map(shown, folders))}"] if folders else []
+    return (f"layout: {' in '.join(found)}",) if found else ()
 
 
 def _split_notes(plan: Plan) -> tuple[str, ...]:

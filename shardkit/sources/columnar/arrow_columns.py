@@ -32,6 +32,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
         classes: Names of the classes that its numbers are; None where nothing says so.
         shape: Of an array of several dimensions, whose type is a list of fixed size of all its values.
         num_leaves: How many columns Parquet stores it in.
+        is_described: Whether the metadata of Hugging Face `datasets` describe it.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     classes: tuple[str, ...] | None = None
     shape: tuple[int, ...] | None = None
     num_leaves: int = 1
+    is_described: bool = False
 
 
 def flatten_schema(schema: pa.Schema, where: str) -> tuple[Column, ...]:
@@ -299,6 +301,8 @@ def _features_of(described: bytes) -> dict[str, Any]:
 
 
 def _described(column: Column, features: dict[str, Any]) -> Column:
+    if column.name in features:
+        column = msgspec.structs.replace(column, is_described=True)
     feature = features.get(column.name)
     if not isinstance(feature, dict):
         return column

@@ -18,6 +18,8 @@ import pyarrow as pa
 from shardkit.errors import DamagedFileError, ShardkitError, StorageError, UsageError
 from shardkit.features import Features, make_feature
 from shardkit.file_types import image_type_of
+from shardkit.media.audio_headers import audio_type_of
+from shardkit.media.video_headers import video_type_of
 from shardkit.messages import shown
 from shardkit.runtime.bounded import open_file_reported
 from shardkit.runtime.process_limits import bytes_left
@@ -42,8 +44,9 @@ from shardkit.units import MiB, format_size
 
 # With so many splits all workers are busy, and smaller splits would only read some rows in vain to reach others.
 _ENOUGH_SPLITS = 4
-# Of a column of bytes that may be images.
-_NUM_HEADS, _MAGIC_BYTES, _HEAD_BYTES = 16, 32, MiB
+# Of a column of bytes that may be images, sounds or videos.
+_NUM_HEADS, _MAGIC_BYTES, _HEAD_BYTES = 16, 64, MiB
+_KINDS = {"image": "images", "audio": "sounds", "video": "videos"}
 
 _FAILURES = (MemoryError, pa.ArrowException, OSError, ValueError, OverflowError)
 
@@ -123,18 +126,23 @@ class ColumnarSource(SourceSettings, ABC):
                 of a kind that is not read.
         """
         features = infer_features(files, _schemas(self, files, options).__getitem__, options)
-        images = _images(self, files, options)
-        features = tuple(msgspec.structs.replace(f, media_type="image/*") if f.name in images else f for f in features)
+        media = _media(self, files, options)
+        features = tuple(
+            msgspec.structs.replace(f, media_type=f"{media[f.name]}/*") if f.name in media else f for f in features
+        )
         return self._of_all_rows(files, features, options) if options.types_of_all_rows else features
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns notes on columns of several types, and on those that some files lack, where that is allowed."""
         schemas = _schemas(self, files, options)
-        images = (
-            f"column {shown(name)} holds images by its first values; --cast {shlex.quote(f'{name}=bytes')} takes any"
-            for name in _images(self, files, options)
+        is_described = any(column.is_described for columns in schemas.values() for column in columns)
+        layout = ("layout: Hugging Face datasets, whose metadata describe the columns",) if is_described else ()
+        media = (
+            f"column {shown(name)} holds {_KINDS[kind]} by its first values; --cast {shlex.quote(f'{name}=bytes')} "
+            "takes any"
+            for name, kind in _media(self, files, options).items()
         )
-        notes = (*type_notes({file.name: columns for file, columns in schemas.items()}), *images)
+        notes = (*layout, *type_notes({file.name: columns for file, columns in schemas.items()}), *media)
         if not options.union_by_name:
             return notes
         return (*notes, *union_notes([[column.name for column in columns] for columns in schemas.values()]))
@@ -266,9 +274,13 @@ def _has_null_item(column: pa.Array) -> bool:
     return bool(is_list and column.flatten().null_count)
 
 
-def _are_images(column: pa.Array) -> bool:
-    values = column.drop_null()[:_NUM_HEADS].to_pylist()
-    return bool(values) and all(image_type_of(value[:_MAGIC_BYTES]) is not None for value in values)
+def _media_kind(column: pa.Array) -> str | None:
+    """Returns `image`, `audio` or `video` where the first values all begin like such files, else None."""
+    heads = [value[:_MAGIC_BYTES] for value in column.drop_null()[:_NUM_HEADS].to_pylist()]
+    found = {
+        (image_type_of(head) or audio_type_of(head) or video_type_of(head) or "").partition("/")[0] for head in heads
+    }
+    return (found.pop() or None) if len(found) == 1 else None
 
 
 def _cut_rows(split: InputSplit, num_rows: int, max_parts: int) -> Iterator[InputSplit]:
@@ -313,17 +325,18 @@ def refuse_compressed(file: RawFile, what: str) -> None:
 
 # Cached, as below.
 @functools.lru_cache(maxsize=1)
-def _images(source: ColumnarSource, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-    """Returns the columns of bytes whose first values in the first file all begin like images."""
+def _media(source: ColumnarSource, files: tuple[RawFile, ...], options: SourceOptions) -> Mapping[str, str]:
+    """Returns the kind of the columns of bytes whose first values in the first file all begin like files of one."""
     schemas = _schemas(source, files, options)
     first = next(iter(schemas), None)
     own = () if first is None else schemas[first]
     names = [c.name for c in own if pa.types.is_binary(c.type_) and c.media_type is None]
     wanted = tuple(make_feature(n, "bytes", nullable=True) for n in names if not is_dropped(n, options.drop_columns))
     if first is None or not wanted:
-        return ()
+        return {}
     head = source.read_head(first, wanted, options)
-    return tuple(f.name for f in wanted if f.name in head and _are_images(head[f.name]))
+    found = {feature.name: _media_kind(head[feature.name]) for feature in wanted if feature.name in head}
+    return {name: kind for name, kind in found.items() if kind is not None}
 
 
 # Cached: `notes` is asked behind `infer`. Equal schemas of many files are kept once.

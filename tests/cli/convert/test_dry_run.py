@@ -65,6 +65,19 @@ def test_a_bad_row_ends_it_with_the_code_of_the_conversion(name, content, tmp_pa
     assert main(["convert", str(tmp_path / name), "--dry-run", "--on-bad-record", "skip"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("Hugging Face, Parquet of pictures", "layout: Hugging Face datasets, "),
+        ("output of Spark", "layout: parts of Spark or Hadoop"),
+        ("output of Hive, Parquet", "layout: folders of Hive, whose names are the columns 'label'"),
+        ("sounds in Parquet", "layout: parts of Dask"),
+    ],
+)
+def test_layouts_of_tables_are_named(page, name, layout):
+    assert any(line.startswith(f"note: {layout}") for line in page(name))
+
+
 def test_no_destination_is_an_error_without_a_dry_run(capsys):
     assert main(["convert", "in"]) == 2
     assert "Missing argument 'DESTINATION'" in capsys.readouterr().err

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import lzma
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support.folders.parts import Case, Row, write
+from tests.support.folders.parts import Case, Row, sound, write
 
 _IRIS = ("Iris-setosa", "Iris-versicolor", "Iris-virginica")
 
@@ -102,6 +104,17 @@ def _hive(folder: Path) -> list[Row]:
     return _truth(rows)
 
 
+def _sounds(make: Callable[[bytes], Any]) -> Callable[[Path], list[Row]]:
+    def in_parquet(folder: Path) -> list[Row]:
+        files = [sound(i) for i in range(6)]
+        buffer = io.BytesIO()
+        pq.write_table(pa.table({"audio": [make(data) for data in files], "label": list("abcabc")}), buffer)
+        write(folder / "part.0.parquet", buffer.getvalue())
+        return [("train", data, label) for data, label in zip(files, "abcabc", strict=True)]
+
+    return in_parquet
+
+
 def _two_kinds(folder: Path) -> list[Row]:
     write(folder / "a.csv", _csv(_rows(4)))
     write(folder / "b.parquet", _parquet(_rows(4, 10)))
@@ -185,6 +198,7 @@ _BY_COLUMNS = (
 )
 _CARS = "".join(f'1{i}.0   8   30{i}.0   130.0   7{i}  1\t"ford pinto"\n' for i in range(9))
 _COLUMNS = {"key": "id"}
+_CHECKED = (("--check-media",), "audio")
 
 TABLES = (
     Case("a CSV", _one("adult.csv", _csv(_rows(9)), _truth(_rows(9))), **_COLUMNS),
@@ -196,6 +210,10 @@ TABLES = (
     Case("train, dev and test .parquet", _split_files("parquet"), **_COLUMNS),
     Case("output of Spark", _spark, **_COLUMNS),
     Case("output of Hive, Parquet", _hive, **_COLUMNS),
+    Case(
+        "sounds in Parquet, as Hugging Face has them", _sounds(lambda data: {"bytes": data, "path": "a.wav"}), *_CHECKED
+    ),
+    Case("sounds in Parquet", _sounds(lambda data: data), *_CHECKED),
     Case("a CSV and a Parquet", _two_kinds, **_COLUMNS, refusal=("--format csv", "--format parquet")),
     Case("a CSV and a Parquet, --format csv", _two_kinds, **_COLUMNS, options=("--format", "csv")),
     Case("CSV of Excel, sep=;", _one("report.csv", _SEMICOLONS, _truth(_rows(5))), **_COLUMNS),
