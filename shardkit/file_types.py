@@ -71,6 +71,8 @@ _FOREIGN_TEXTS = {
     **dict.fromkeys((".yaml", ".yml"), "YAML text"),
     ".sql": "SQL text",
 }
+# Letters of proteins in capitals, or of nucleotides.
+_FASTA_NAME, _LETTERS = re.compile(rb">[^\s>]"), re.compile(rb"[A-Z*.-]+|[ACGTUNacgtun.-]+")
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _SVG = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*(?:<!DOCTYPE svg|<svg[\s>])", re.DOTALL
@@ -182,8 +184,23 @@ def foreign_text(head: bytes, name: str) -> str | None:
     """Returns the format of a text, in words, of which lines are hardly the rows; None for others."""
     if head.startswith(_LFS_POINTER):
         return "a pointer of Git LFS"
+    sequences = _sequences_in(head)
+    if sequences is not None:
+        return sequences
     suffix = suffix_of(name)
     return _FOREIGN_TEXTS.get(suffix_of(name.removesuffix(suffix)) if suffix in COMPRESSED_SUFFIXES else suffix)
+
+
+def _sequences_in(head: bytes) -> str | None:
+    """Returns FASTA or FASTQ in words where a text is one by its first lines, None for others."""
+    lines = [line.rstrip() for line in head.split(b"\n")]
+    # The last line of a head may be cut off.
+    whole = lines[:-1] if len(head) >= HEAD_BYTES and len(lines) > 2 else lines
+    if _FASTA_NAME.match(head):
+        letters = [line for line in whole if line and not line.startswith(b">")]
+        return "FASTA text" if letters and all(map(_LETTERS.fullmatch, letters)) else None
+    is_fastq = head.startswith(b"@") and len(lines) > 3 and lines[2].startswith(b"+") and _LETTERS.fullmatch(lines[1])
+    return "FASTQ text" if is_fastq and (len(lines[1]) == len(lines[3]) or len(lines) == 4) else None
 
 
 def is_libsvm(head: bytes) -> bool:

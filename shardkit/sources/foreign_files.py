@@ -24,6 +24,16 @@ _PICKLE = (
     'd = {n(k): c(v) for k, v in d.items() if hasattr(v, "__len__") and not isinstance(v, (str, bytes))} '
     "if isinstance(d, dict) else d; pandas.DataFrame(d).to_parquet(TARGET)"
 )
+_SEQUENCES = 'import fsspec, pandas; t = fsspec.open(SOURCE, "rt", compression="infer").open().read(); '
+_FASTA = (
+    f'{_SEQUENCES}r = [s.partition("\\n") for s in t.lstrip(">").split("\\n>")]; '
+    'pandas.DataFrame([(*(n.split(None, 1) + ["", ""])[:2], "".join(s.split())) for n, _, s in r], '
+    'columns=["id", "description", "sequence"]).to_parquet(TARGET)'
+)
+_FASTQ = (
+    f"{_SEQUENCES}n = t.strip().splitlines(); "
+    'pandas.DataFrame({"id": [i[1:] for i in n[::4]], "sequence": n[1::4], "quality": n[3::4]}).to_parquet(TARGET)'
+)
 _TRUSTED = " and you trust it, as it may run any code"
 # By the words for the kind: the extension of the file that the command writes, the command, and what it holds.
 _WAYS = {
@@ -46,6 +56,8 @@ _WAYS = {
     "XML text": (".parquet", _TABLE, {"CALL": "read_xml"}),
     "HTML text": (".parquet", "import pandas; pandas.read_html(SOURCE)[0].to_parquet(TARGET)", {}),
     "YAML text": (".parquet", _YAML, {}),
+    "FASTA text": (".parquet", _FASTA, {}),
+    "FASTQ text": (".parquet", _FASTQ, {}),
     "an object of R": (".parquet", "arrow::write_parquet(readRDS(SOURCE), TARGET)", {}),
 }  # fmt: skip
 

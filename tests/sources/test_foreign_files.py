@@ -170,6 +170,33 @@ def test_texts_of_other_tools_are_lines_where_that_is_asked(tmp_path):
     assert "--format text" in refusal(tmp_path).next_step
 
 
+FASTA = b">sp|P1 first one\r\nMKTAYIAKQR\r\nQISFVKSH\r\n>P2\r\nMKLV*\r\n"
+FASTQ = b"@r1 x\nACGTN\n+\nIIII@\n@r2\nAC\n+r2\nII\n\n"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [
+        ("a.fa", FASTA, [("sp|P1", "first one", "MKTAYIAKQRQISFVKSH"), ("P2", "", "MKLV*")]),
+        ("a.txt", FASTA, [("sp|P1", "first one", "MKTAYIAKQRQISFVKSH"), ("P2", "", "MKLV*")]),
+        ("a.fastq.gz", gzip.compress(FASTQ), [("r1 x", "ACGTN", "IIII@"), ("r2", "AC", "II")]),
+    ],
+)
+def test_the_command_for_sequences_makes_a_row_of_each(tmp_path, name, content, rows):
+    (tmp_path / name).write_bytes(content)
+    error = refusal(tmp_path)
+    assert "FAST" in error.what
+    run_as_typed(re.search("run  (.*)  and convert ", error.next_step)[1], tmp_path)
+    assert [tuple(row.values()) for row in pq.read_table(tmp_path / f"{name}.parquet").to_pylist()] == rows
+
+
+@pytest.mark.parametrize("text", [">quoted\nhello\n", "> Yes\nNO\n", "@user\nhello you\n+\nb\n", ">A\n>B\n", "@a\n"])
+def test_texts_that_begin_alike_are_no_sequences(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text)
+    assert choose(list_inputs([str(tmp_path)]).files, SourceOptions()).source.format == "text"
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     "batch", [cifar(), pickled({b"batch_label": b"1 of 5", b"labels": [1, 9, 3], b"data": PIXELS})]

@@ -171,6 +171,7 @@ def _newsgroups(folder: Path) -> list[Row]:
     return rows
 
 
+_FASTA = (">sp|P1 first", "MKTAYIAKQR", "QISFVKSH", ">sp|P2 second", "MKLV")
 TEXTS = (
     Case("logs without an extension", lambda f: _lines(f, "syslog", _log(8)), key="text"),
     Case("a .log", lambda f: _lines(f, "server.log", _log(8)), key="text"),
@@ -261,5 +262,8 @@ TEXTS = (
     Case("pos.txt and neg.txt, what is advised", _sides, ("--source-column", "label"), key="text"),
     Case("ARFF", lambda f: _lines(f, "iris.arff", _ARFF.splitlines()), refusal=("ARFF", "loadarff", "--format text")),
     Case("ARFF, --format text", lambda f: _lines(f, "a.arff", _ARFF.splitlines()), ("--format", "text"), key="text"),
+    Case("FASTA", lambda f: _lines(f, "a.txt", _FASTA), refusal=("FASTA text", "python -c", "--format text")),
+    Case("FASTA, --format text", lambda f: _lines(f, "a.fa", _FASTA), ("--format", "text"), key="text"),
+    Case("FASTQ", lambda f: _lines(f, "a.fastq", ["@r1", "ACGT", "+", "IIII"]), refusal=("FASTQ text", "python -c")),
     Case("an XML dump", lambda f: _lines(f, "dump.xml", ["<a>", "<b/>", "</a>"]), refusal=("XML", "--format text")),
 )
