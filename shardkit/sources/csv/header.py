@@ -48,6 +48,7 @@ NO_VALUES = frozenset("absent invalid missing nil none offline pending tbd undef
 # As `<missing>`.
 _IN_BRACKETS = re.compile(r"<.*>|\[.*\]|\(.*\)")
 _SENTENCE_CHARACTERS = 24
+_ENTRY = r"^\s*[\pL'-]+(?: [\pL'-]+)?\s*$"
 _YEAR = "(1[0-9]|20)[0-9]{2}"
 # What people call columns.
 _USUAL_NAMES = frozenset(
@@ -101,15 +102,25 @@ def read_header(cells: Sequence[str], columns: Sequence[pa.Array]) -> HeaderRead
         return HeaderReading("undecided", f"{of_names[0]}, but {of_values[0]}")
     if of_values:
         return HeaderReading("values", of_values[0])
-    usual = [name for name in given if name.lower() in _USUAL_NAMES]
+    usual = {name.lower(): name for name in given if name.lower() in _USUAL_NAMES}
     if of_names:
         return HeaderReading("names", of_names[0], bool(usual) or any(sign.is_sure for sign in found))
     if repeated is not None:
         return HeaderReading("values", f"{shown(repeated)} stands twice in it")
-    if usual and len(given) == len(names) and all(_NAME.fullmatch(name) for name in names):
-        return HeaderReading("names", f"{shown(usual[0])} is a usual name of a column", len(usual) == len(names))
+    are_entries = len(usual) < len(names) and _is_glossary(values)
+    if usual and not are_entries and len(given) == len(names) and all(_NAME.fullmatch(name) for name in names):
+        first = next(iter(usual.values()))
+        return HeaderReading("names", f"{shown(first)} is a usual name of a column", len(usual) == len(names))
     are_words = all(kind_of(column) is None for column in values)
     return HeaderReading("undecided", "all values below it are text" if are_words else "no cell of it is like a name")
+
+
+def _is_glossary(values: Sequence[pa.Array]) -> bool:
+    """Whether two columns hold words that hardly occur twice, as of two languages: `word` and `Wort` may be a row."""
+    return len(values) == 2 and all(
+        len(column) > 0 and share(column, _ENTRY) >= _KIND_SHARE and len(column.unique()) >= _KIND_SHARE * len(column)
+        for column in values
+    )
 
 
 def _counts_columns(names: Sequence[str], values: Sequence[pa.Array]) -> bool:

@@ -16,7 +16,7 @@ from shardkit.sources.csv.dialect import Dialect
 from shardkit.sources.csv.heads import read_csv_head
 from shardkit.sources.files.many_files import attempt
 
-_MIN_SHARE = 0.5
+_MIN_KEYS, _MIN_SHARE = 3, 0.5
 _TARGET = "joined.csv"
 
 
@@ -50,7 +50,7 @@ def check_not_joined(written: Sequence[tuple[RawFile, Dialect]], options: Source
 
 
 def _are_keys(one: pa.Array, other: pa.Array) -> bool:
-    if any(texts.null_count or not len(texts) or len(texts.unique()) < len(texts) for texts in (one, other)):
+    if any(texts.null_count or len(texts) < _MIN_KEYS or len(texts.unique()) < len(texts) for texts in (one, other)):
         return False
     num_common = pc.sum(pc.is_in(one, value_set=other)).as_py()
     return bool(num_common >= _MIN_SHARE * min(len(one), len(other)))

@@ -115,6 +115,12 @@ def _sounds(make: Callable[[bytes], Any]) -> Callable[[Path], list[Row]]:
     return in_parquet
 
 
+def _glossary(folder: Path) -> list[Row]:
+    pairs = [("name", "Name"), ("house", "Haus"), ("tree", "Baum"), ("day", "Tag")]
+    write(folder / "words.csv", "".join(f"{a},{b}\n" for a, b in pairs))
+    return [("train", a, b) for a, b in pairs]
+
+
 def _two_kinds(folder: Path) -> list[Row]:
     write(folder / "a.csv", _csv(_rows(4)))
     write(folder / "b.parquet", _parquet(_rows(4, 10)))
@@ -214,6 +220,8 @@ TABLES = (
         "sounds in Parquet, as Hugging Face has them", _sounds(lambda data: {"bytes": data, "path": "a.wav"}), *_CHECKED
     ),
     Case("sounds in Parquet", _sounds(lambda data: data), *_CHECKED),
+    Case("a glossary", _glossary, refusal=("--header", "--no-header")),
+    Case("a glossary, --no-header", _glossary, ("--no-header",), "column_1", ("column_2",)),
     Case("a CSV and a Parquet", _two_kinds, **_COLUMNS, refusal=("--format csv", "--format parquet")),
     Case("a CSV and a Parquet, --format csv", _two_kinds, **_COLUMNS, options=("--format", "csv")),
     Case("CSV of Excel, sep=;", _one("report.csv", _SEMICOLONS, _truth(_rows(5))), **_COLUMNS),
