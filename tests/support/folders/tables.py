@@ -158,15 +158,6 @@ def _titanic(folder: Path) -> list[Row]:
     return []
 
 
-def _adult(folder: Path) -> list[Row]:
-    line = "{}, State-gov, {}, Bachelors, >50K\n"
-    write(folder / "adult.data", "".join(line.format(i, i / 4) for i in range(20)))
-    write(folder / "adult.test", "|1x3 Cross validator\n" + "".join(line.format(100 + i, i / 4) for i in range(20)))
-    write(folder / "adult.names", "age: continuous.\nworkclass: Private, State-gov.\n")
-    rows = [("train", i) for i in range(20)] + [("test", i) for i in range(100, 120)]
-    return [(split, i, " >50K") for split, i in rows]
-
-
 def _criteo(folder: Path) -> list[Row]:
     write(folder / "train.txt", "".join(f"{i % 2}\t{i}\t{i * 2}\ta{i}\n" for i in range(9)))
     write(folder / "test.txt", "".join(f"{i}\t{i * 2}\ta{i}\n" for i in range(9)))
@@ -240,20 +231,6 @@ TABLES = (
         ("--delimiter", " "),
         key="column_1",
         label=("column_4",),
-    ),
-    Case("adult.data and adult.test", _adult, refusal=("--comment '|'",)),
-    Case(
-        "adult.data and adult.test, --comment",
-        _adult,
-        ("--comment", "|"),
-        refusal=("--split test=adult.test --split train",),
-    ),
-    Case(
-        "adult.data and adult.test, what is advised",
-        _adult,
-        ("--comment", "|", "--split", "test=adult.test", "--split", "train"),
-        key="column_1",
-        label=("column_5",),
     ),
     Case("Criteo, the test without labels", _criteo, refusal=("train.txt has 4", "test.txt has 3")),
     Case("MovieLens, ::", _one("ratings.dat", _RATINGS, []), refusal=("::", "--format text", "sed")),
