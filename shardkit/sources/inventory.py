@@ -153,12 +153,13 @@ def several_kinds(kinds: Sequence[Kind], advice: str | None = None) -> UsageErro
         advice: The options that read some of the files as labels or splits of others, if there are any.
     """
     has_media = any(format_named(kind.format).has_row_files for kind in kinds)
-    labels = f". {advice or 'A table or a folder of labels is named with --labels'}" if has_media else ""
+    labels = ". A table or a folder of labels is named with --labels" if has_media and not advice else ""
+    start = f"{advice}. Or name" if has_media and advice else "Name"
     return UsageError(
         "the inputs are of several kinds",
         table=_table_of(kinds),
-        next_step="Name the kind to convert with --format, which passes over the files of the others, or choose files "
-        f"with --include GLOB or --exclude GLOB{labels}",
+        next_step=f"{start} the kind to convert with --format, which passes over the files of the others, or choose "
+        f"files with --include GLOB or --exclude GLOB{labels}",
     )
 
 

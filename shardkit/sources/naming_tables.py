@@ -19,11 +19,13 @@ _SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".jsonl", ".json"})
 _HEAD_BYTES = 64 * KiB
 _MAX_TABLES = 8
 _MIN_NAMES = 3
-_MIN_LIST_SHARE = 2 / 3
 # All columns behind the number, of the lines of one number.
 _JOIN = '{ n = $1; $1 = ""; row[n] = row[n] $0 } END { for (n in row) print row[n] }'
-# What a competition of Kaggle wants to be filled in; its labels are dummies.
 _TEMPLATE = re.compile("submission", re.IGNORECASE)
+# A value of JSON behind its key, or a list behind what is no word, as the name of a file is none.
+_FIELD = re.compile(r'"\s*:\s*[^\s\[{]|\.\w+"\s*:')
+# As Flickr8k counts the captions of an image.
+_NUMBER_OF_FILE = re.compile(r"(?<=\w)#[0-9]+$")
 _BETWEEN = re.compile(r"""[,;\t|"'\r\n{}\[\]:]+| (?=\S)""")
 
 
@@ -54,7 +56,7 @@ def check_not_numbered(files: Sequence[RawFile], tables: Sequence[RawFile], othe
     """
     for table in tables:
         numbers = _numbers_in(table)
-        if numbers and not set(numbers).isdisjoint(name for file in files for name in _names_of(file)):
+        if numbers and not set(numbers).isdisjoint(name for file in files for name in names_of(file)):
             continue
         texts = [file for file in others if suffix_of(file.name) == ".txt" and file.name != table.name]
         joined = [file for file in texts if numbers and _numbers_in(file)[: len(numbers)] == numbers]
@@ -86,7 +88,15 @@ def advice_on_rows(files: Sequence[RawFile], others: Sequence[RawFile], format: 
     splits = [split_in_name(table.name.rpartition("/")[2]) for table in tables]
     if len(tables) > 1 and all(splits):
         paths = " ".join(printable(shlex.quote(table.path)) for table in tables)
-        return f"Several tables name the files: join them with cat {paths} > labels.txt, and add --labels labels.txt"
+        if any(suffix_of(table.name) != ".txt" for table in tables):
+            return f"Tables name the files of a split each, and their columns differ: name these alike in {paths}"
+        ways = " ".join(
+            f"--split {split.split}=@{printable(shlex.quote(table.path))}"
+            for split, table in zip(splits, tables, strict=True)
+            if split is not None
+        )
+        joined = f"join them with cat {paths} > labels.txt"
+        return f"Several tables name the files: {joined}, and add --labels labels.txt {ways}"
     if tables:
         return f"{labels_option(tables[0])}{lists} joins a table that names the files"
     return f"--format {format}{lists} takes the splits that lists of files name" if lists else None
@@ -108,8 +118,8 @@ def _parts(files: Sequence[RawFile], others: Sequence[RawFile]) -> list[tuple[Ra
     found: list[tuple[RawFile, set[str]]] = []
     all_folders = {file.name.rpartition("/")[0] for file in files}
     for table in _all_that_name(files, others):
-        cells = set(_cells_of(table))
-        found.append((table, {f.name.rpartition("/")[0] for f in files if not cells.isdisjoint(_names_of(f))}))
+        cells = set(cells_of(table))
+        found.append((table, {f.name.rpartition("/")[0] for f in files if not cells.isdisjoint(names_of(f))}))
     if any(folders == all_folders for _, folders in found):
         return []
     parts = [(table, folders) for table, folders in found if folders == found[0][1] or not folders & found[0][1]]
@@ -118,10 +128,16 @@ def _parts(files: Sequence[RawFile], others: Sequence[RawFile]) -> list[tuple[Ra
 
 
 def _all_that_name(files: Sequence[RawFile], others: Sequence[RawFile]) -> tuple[RawFile, ...]:
-    named_so = (file for file in others if suffix_of(file.name) in _SUFFIXES and not _TEMPLATE.search(file.name))
+    named_so = (file for file in others if suffix_of(file.name) in _SUFFIXES and not is_template(file))
     tables = sorted((file for file in named_so if file.member is None), key=lambda file: file.name.count("/"))
-    names = {name for file in files for name in _names_of(file)} if tables else set()
-    return tuple(table for table in tables[:_MAX_TABLES] if _names_some(table, names, min(_MIN_NAMES, len(files))))
+    names = {name for file in files for name in names_of(file)} if tables else set()
+    found = [table for table in tables[:_MAX_TABLES] if _names_some(table, names, min(_MIN_NAMES, len(files)))]
+    return tuple(sorted(found, key=lambda file: (_pairs(file, names), file.name.count("/"), file.name.count("."))))
+
+
+def is_template(table: RawFile) -> bool:
+    """Whether a table is called as what a competition of Kaggle wants to be filled in; its labels are dummies."""
+    return _TEMPLATE.search(table.name) is not None
 
 
 def labels_option(table: RawFile) -> str:
@@ -135,19 +151,37 @@ def naming_notes(tables: Sequence[RawFile]) -> tuple[str, ...]:
 
 
 def _names_some(table: RawFile, names: set[str], wanted: int) -> bool:
-    cells = _cells_of(table)
+    cells = cells_of(table)
     found = names.intersection(cells)
     # A list has nothing but the names, and one of JSON those of classes or splits.
-    is_list = suffix_of(table.name) == ".json" and len(found) > _MIN_LIST_SHARE * len(cells)
-    return len(found) >= wanted and not is_list and len(cells) > len(_lines_of(table)) + 1
+    return len(found) >= wanted and not is_list(table) and len(cells) > len(lines_of(table)) + 1
 
 
-def _cells_of(table: RawFile) -> list[str]:
-    found = (cell.strip().rpartition("/")[2] for cell in _BETWEEN.split("\n".join(_lines_of(table))))
-    return list(filter(None, found))
+def is_list(table: RawFile) -> bool:
+    """Whether a document of JSON holds lists of names, as of classes or splits, and nothing of each name."""
+    return suffix_of(table.name) == ".json" and not _FIELD.search("\n".join(lines_of(table)))
 
 
-def _lines_of(table: RawFile) -> list[str]:
+def _pairs(table: RawFile, names: set[str]) -> bool:
+    """Whether most lines name two files, as those that compare captions of other files in Flickr8k."""
+    lines = [
+        {name.rpartition(".")[0] or name for name in names.intersection(_cells_in(line))} for line in lines_of(table)
+    ]
+    return sum(len(found) > 1 for found in lines) > len(lines) // 2
+
+
+def cells_of(table: RawFile) -> list[str]:
+    """Returns what stands between the delimiters of the first lines of a table, of paths the last part."""
+    return _cells_in("\n".join(lines_of(table)))
+
+
+def _cells_in(text: str) -> list[str]:
+    cells = (_NUMBER_OF_FILE.sub("", cell.strip().rpartition("/")[2]) for cell in _BETWEEN.split(text))
+    return list(filter(None, cells))
+
+
+def lines_of(table: RawFile) -> list[str]:
+    """Returns the first lines of a table, of which the last may be cut off; none of a damaged one."""
     try:
         return read_head(table, _HEAD_BYTES).decode("utf-8", "replace").split("\n")
     except BadInputError:
@@ -156,11 +190,12 @@ def _lines_of(table: RawFile) -> list[str]:
 
 def _numbers_in(table: RawFile) -> list[str]:
     """Returns the first words of the lines but the last, which may be cut off, where all are different numbers."""
-    rows = [line.split() for line in _lines_of(table)[:-1]]
+    rows = [line.split() for line in lines_of(table)[:-1]]
     numbers = [row[0] for row in rows if len(row) > 1 and row[0].isdecimal()]
     return numbers if len(set(numbers)) == len(rows) >= _MIN_NAMES else []
 
 
-def _names_of(file: RawFile) -> tuple[str, str]:
+def names_of(file: RawFile) -> tuple[str, str]:
+    """Returns what tables may call a file: its name with and without the extension."""
     base = file.name.rpartition("/")[2]
     return base, base.rpartition(".")[0] or base

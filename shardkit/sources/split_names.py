@@ -27,6 +27,7 @@ SPLITS = ("train", "validation", "test")
 _RANKS = {split: rank for rank, split in enumerate(SPLITS)}
 _MAX_LIST_BYTES = 2**30
 _LISTED = 3
+_CAPITAL = re.compile("(?<=[a-z])(?=[A-Z])")
 _FEW_FILES = 16
 
 
@@ -294,13 +295,21 @@ def list_options(files: Sequence[RawFile], others: Sequence[RawFile]) -> tuple[s
     named_so = [f for f in others if f.member is None and suffix_of(f.name) == ".txt"]
     # Of several lists of a split, as train1.txt to train10.txt of DTD, the first of each goes with those of the others.
     named_so.sort(key=lambda f: (len(f.name), f.name), reverse=True)
-    lists = {split: f for f in named_so if (split := split_in_words(f.name.rpartition("/")[2])) is not None}
+    # Those of Flickr8k are called such as trainImages.txt.
+    words = {f: _CAPITAL.sub(" ", f.name.rpartition("/")[2]) for f in named_so}
+    lists = {split: f for f in named_so if (split := split_in_words(words[f])) is not None}
     first = {split: _first_names(f) for split, f in lists.items()}
     wanted = {name for names in first.values() for name in names}
     known = {way for f in files for way in _ways_to_call(f.name) if way in wanted} if wanted else set()
     found = {split: lists[split] for split, names in sorted(first.items()) if not known.isdisjoint(names)}
-    rest = () if "train" in found or not found else ("--split train",)
+    rest = _option_for_rest(files, tuple(found.values()), "rest" if "train" in found else "train") if found else ()
     return (*(f"--split {split}=@{printable(shlex.quote(f.path))}" for split, f in found.items()), *rest)
+
+
+def _option_for_rest(files: Sequence[RawFile], lists: Sequence[RawFile], split: str) -> tuple[str, ...]:
+    """Returns the option that takes the files that no list names; none if there is none."""
+    names = {name.removeprefix("./") for file in lists for name in read_names(file)}
+    return () if all(not _ways_to_call(file.name).isdisjoint(names) for file in files) else (f"--split {split}",)
 
 
 def _first_names(file: RawFile) -> list[str]:

@@ -37,15 +37,15 @@ def are_class_documents(files: Sequence[RawFile]) -> bool:
     """
     data = [file for file in files if file.num_bytes and not is_companion_file(file.name)]
     texts = [f for f in data if _DOCUMENT_SUFFIX.fullmatch(suffix_of(f.name)) and _class_name(f) is not None]
-    is_large = any(file.num_bytes > _MAX_DOCUMENT_BYTES for file in texts)
-    # A small sample of reviews has as many lists beside them as the whole.
-    min_share = _MIN_SHARE_IN_SPLITS if _are_classes_of_splits(texts) else _MIN_SHARE
-    if is_large or len(texts) < max(_MIN_DOCUMENTS, min_share * len(data)):
-        return False
     by_folder = Counter(file.name.rpartition("/")[0] for file in texts)
     # A folder that holds class folders is none itself, such as train of train/pos, train/neg and train/urls_pos.txt.
     around = {"/".join(parts[:level]) for parts in (f.split("/") for f in by_folder) for level in range(len(parts))}
     texts = [f for f in texts if by_folder[f.name.rpartition("/")[0]] > 1 and f.name.rpartition("/")[0] not in around]
+    # A small sample of reviews has as many lists beside them as the whole.
+    min_share = _MIN_SHARE_IN_SPLITS if _are_classes_of_splits(texts) else _MIN_SHARE
+    is_large = any(file.num_bytes > _MAX_DOCUMENT_BYTES for file in texts)
+    if is_large or len(texts) < max(_MIN_DOCUMENTS, min_share * len(data)):
+        return False
     numbered = [file for file in texts if re.search("[0-9]", file.name.rpartition("/")[2])]
     if len(numbered) >= _MIN_SHARE * len(texts):
         # Such as the list of commands that made the folders.

@@ -28,7 +28,8 @@ from shardkit.sources.listing import list_inputs
 from shardkit.sources.media.box_tables import OBJECTS, boxes_of, with_objects
 from shardkit.sources.media.coco import is_coco, read_coco
 from shardkit.sources.media.label_tables import FILE_KEYS, LabelColumns, LabelTable, choose_key, is_name_of_file
-from shardkit.sources.media.layout_files import Layout
+from shardkit.sources.media.layout_files import Layout, first_line_of
+from shardkit.sources.media.published_sets import read_tiny_imagenet
 from shardkit.sources.media.sidecars import (
     check_no_sentences,
     lines_of_transcripts,
@@ -41,8 +42,10 @@ from shardkit.sources.media.sidecars import (
 from shardkit.sources.media.voc import VocLabels, voc_files
 from shardkit.sources.media.yolo import read_yolo
 
+_FLEURS = ("id", "file_name", "raw_transcription", "transcription", "characters", "num_samples", "gender")
 _LJSPEECH = ("id", "transcript", "normalized_transcript")
 _HEAD_BYTES = 65536
+_CELLS = re.compile(r"[,;\t|]")
 _LISTED = 3
 # As Flickr8k counts the captions of an image, behind an extension.
 _NUMBER_OF_FILE = re.compile(r"(\.[A-Za-z0-9]{1,5})#[0-9]+$")
@@ -76,6 +79,14 @@ def read_labels(layout: Layout | None, found: tuple[RawFile, ...], labelled: Lab
         UsageError: If the files are of no kind that is read.
         BadInputError: If they are damaged, or hold no labels.
     """
+    columns = _read_labels(layout, found, labelled)
+    if isinstance(columns, LabelTable) and is_name_of_file(labelled.files, columns.key):
+        # The first line is a row.
+        columns = _read_labels(layout, found, labelled.with_options(has_header=False, no_header=True))
+    return columns
+
+
+def _read_labels(layout: Layout | None, found: tuple[RawFile, ...], labelled: Labelled) -> LabelColumns:
     plain = labelled.with_options(format=None, labels=None, columns=None, delimiter=None)
     if layout is not None:
         return READERS[layout.kind](layout, plain)
@@ -86,23 +97,35 @@ def read_labels(layout: Layout | None, found: tuple[RawFile, ...], labelled: Lab
     if file_types.format_of(head[: file_types.HEAD_BYTES], file.name) == "jsonl" and is_coco(head):
         return read_coco(file)
     if (lines := _lines_of_object(file, head, labelled.files)) is not None:
-        return _read_copy(JsonLinesSource(), file, "labels.jsonl", lines, plain)
+        return _read_copies(JsonLinesSource(), found, "labels.jsonl", [lines], plain)
     source = _source_of(head, file)
     if source.format == "csv" and (rows := rows_of_words(file, head)) is not None:
         check_no_sentences(file, rows)
-        text = "".join("\t".join(row) + "\n" for row in rows)
-        return _read_copy(source, file, "labels.tsv", text, plain.with_options(delimiter="\t", quote="none"))
+        return _read_copies(source, found, "labels.tsv", [_with_tabs(rows)], _between_tabs(plain))
     if source.format != "jsonl" and (spoken := lines_of_transcripts(file, head, labelled.files)) is not None:
-        return _read_copy(CsvSource(), file, "labels.tsv", spoken, plain.with_options(delimiter="\t", quote="none"))
+        return _read_copies(CsvSource(), found, "labels.tsv", [spoken], _between_tabs(plain))
     return _read_table(source, found, plain)
 
 
-def _read_copy(source: Source, file: RawFile, name: str, text: str, labelled: Labelled) -> LabelTable:
+def _read_copies(
+    source: Source, files: tuple[RawFile, ...], name: str, texts: Sequence[str], labelled: Labelled
+) -> LabelTable:
     with TemporaryDirectory() as folder:
-        table = Path(folder, name)
-        table.write_text(text, encoding="utf-8")
-        copy = msgspec.structs.replace(list_inputs([str(table)]).files[0], name=file.name)
-        return _read_table(source, (copy,), labelled)
+        copies = []
+        for number, (file, text) in enumerate(zip(files, texts, strict=True)):
+            table = Path(folder, str(number), name)
+            table.parent.mkdir()
+            table.write_text(text, encoding="utf-8")
+            copies.append(msgspec.structs.replace(list_inputs([str(table)]).files[0], name=file.name))
+        return _read_table(source, tuple(copies), labelled)
+
+
+def _with_tabs(rows: Sequence[Sequence[str]]) -> str:
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def _between_tabs(labelled: Labelled) -> Labelled:
+    return labelled.with_options(delimiter="\t", quote="none")
 
 
 def _lines_of_object(file: RawFile, head: bytes, files: Sequence[str]) -> str | None:
@@ -144,6 +167,29 @@ def _read_tables(layout: Layout, labelled: Labelled) -> LabelTable:
     return _read_table(source, files, labelled, layout.folders)
 
 
+def _read_split_tables(layout: Layout, labelled: Labelled) -> LabelTable:
+    """Returns the columns of tables of a split each, null where a table lacks one, with a note on these."""
+    files, heads = layout.labels, [read_head(file, _HEAD_BYTES) for file in layout.labels]
+    source = _source_of(heads[0], files[0])
+    lines = [str(first_line_of(file), "utf-8-sig", "replace") for file in files]
+    titles = [[cell.strip('" ') for cell in _CELLS.split(line)] for line in lines]
+    is_row = any(is_name_of_file(labelled.files, cell) for cell in (*titles[0], *lines[0].split()[:1]))
+    joined = labelled.with_options(union_by_name=True, has_header=not is_row, no_header=is_row)
+    are_csv = source.format == "csv"
+    rows = [rows_of_words(file, head) if are_csv else None for file, head in zip(files, heads, strict=True)]
+    texts = [_with_tabs(found) for found in rows if found is not None]
+    if len(texts) == len(files):
+        return _read_copies(source, files, "labels.tsv", texts, _between_tabs(joined))
+    table = _read_table(source, files, joined)
+    notes = [
+        f"{file.name} has no column {shown(feature.name)}, so its files have null there"
+        for feature in table.features
+        for file, title in zip(files, titles, strict=True)
+        if are_csv and not is_row and feature.name not in title
+    ]
+    return table._replace(notes=(*table.notes, *notes))
+
+
 def _read_folder_tables(layout: Layout, labelled: Labelled) -> LabelTable:
     """Returns the columns of the metadata of Hugging Face, with the boxes of its `objects`."""
     if not layout.labels[0].name.endswith(".jsonl") or b'"bbox"' not in read_head(layout.labels[0], _HEAD_BYTES):
@@ -156,6 +202,12 @@ def _read_ljspeech(layout: Layout, labelled: Labelled) -> LabelTable:
     num_columns = 1 + read_head(layout.labels[0], _HEAD_BYTES).partition(b"\n")[0].count(b"|")
     plain = labelled.with_options(quote="none", delimiter="|", columns=_LJSPEECH[:num_columns])
     return _read_table(CsvSource(), layout.labels, plain)
+
+
+def _read_fleurs(layout: Layout, labelled: Labelled) -> LabelTable:
+    """Returns the columns of FLEURS, whose tables have no header line and no quotes."""
+    plain = labelled.with_options(quote="none", delimiter="\t", columns=_FLEURS)
+    return _read_table(CsvSource(), layout.labels, plain, layout.folders)
 
 
 def _read_fields(layout: Layout, labelled: Labelled) -> LabelTable:
@@ -207,9 +259,13 @@ def _in_folder(folder: str, name: str) -> str:
 READERS: Mapping[str, Callable[[Layout, Labelled], LabelColumns]] = {
     "folder table": _read_folder_tables,
     "table": _read_tables,
+    "split tables": _read_split_tables,
     # Its quotes are text.
     "common voice": lambda layout, labelled: _read_tables(layout, labelled.with_options(quote="none")),
     "ljspeech": _read_ljspeech,
+    "fleurs": _read_fleurs,
+    "tiny imagenet": lambda layout, labelled: read_tiny_imagenet(layout, labelled.files),
+    "celeba": lambda layout, labelled: _read_labels(None, layout.labels, labelled),
     "box table": lambda layout, labelled: boxes_of(_read_tables(layout, labelled), layout.labels[0]),
     "fields": _read_fields,
     "coco": lambda layout, labelled: _read_all_coco(layout),

@@ -32,11 +32,11 @@ from shardkit.sources.media.label_tables import (
     LabelTable,
     Matching,
     Positions,
-    is_name_of_file,
     match_names,
 )
 from shardkit.sources.media.layout_files import Layout, is_media_name
 from shardkit.sources.media.layouts import find_layout, is_unread
+from shardkit.sources.media.published_sets import celeba_splits
 from shardkit.sources.media.yolo import yolo_splits
 from shardkit.sources.naming_tables import naming_notes, tables_that_name
 from shardkit.sources.split_names import folders_below_split, in_order, read_names, split_of, splits_in_names
@@ -46,8 +46,10 @@ from shardkit.units import format_number
 
 _CLASS_NAME = re.compile(r"label|class|categor|target", re.IGNORECASE)
 _MAX_CLASSES = 1000
+_MAX_BLANKS = 4
 _LISTED_FOLDERS = 3
-_ABOUT_WHOLE_FILES = ("folder table", "table", "captions", "spoken", "spoken apart", "fields", "voc")
+_ABOUT_WHOLE_FILES = ("folder table", "table", "split tables", "captions", "spoken", "spoken apart", "fields", "voc")
+_TELL_SPLITS = ("table", "split tables", "common voice", "coco")
 _NO_CLASSES = frozenset({"bbox", "caption", "transcript", "normalized_transcript", "sentence"})
 
 
@@ -170,11 +172,13 @@ def _folder_notes(names: Sequence[str], labels: str) -> Iterator[str]:
 def _splits_of(layout: Layout, media: Sequence[RawFile], options: SourceOptions) -> dict[str, str]:
     """Returns the split of each file that a list or a table names, where the names of the files do not tell them."""
     by_split: dict[str, list[str]] = {}
-    if layout.lists:
+    if layout.kind == "celeba":
+        by_split = celeba_splits(layout.lists)
+    elif layout.lists:
         for file in layout.lists:
             found_split = split_in_name(file.name.rpartition("/")[2])
             by_split.setdefault(found_split.split if found_split else "train", []).extend(read_names(file))
-    elif len(layout.labels) > 1 and layout.kind in ("table", "common voice", "coco") and not splits_in_names(media):
+    elif len(layout.labels) > 1 and layout.kind in _TELL_SPLITS and not splits_in_names(media):
         labelled = Labelled([file.name for file in media], options)
         for file in layout.labels:
             found_split = split_in_name(file.name)
@@ -284,9 +288,6 @@ def _load(
     # Cached, because every split asks for it again.
     labelled, where = Labelled(files.names, options, vocabulary), str(options.labels)
     columns = read_labels(layout, found, labelled)
-    if isinstance(columns, LabelTable) and is_name_of_file(files.names, columns.key):
-        # The first line is a row.
-        columns = read_labels(layout, found, labelled.with_options(has_header=False, no_header=True))
     if not columns.features:
         raise UsageError(
             "the labels hold names of files and nothing else",
@@ -301,7 +302,7 @@ def _load(
         )
     has_gaps = bool((matching.positions < 0).any())
     features = tuple(_renamed(f, own, has_gaps) for f in columns.features)
-    repeated = [f.name for f in features if [g.name for g in features].count(f.name) > 1]
+    repeated = [name for name, count in Counter(f.name for f in features).items() if count > 1]
     if repeated:
         raise UsageError(
             f"column {shown(repeated[0])} appears twice",
@@ -348,18 +349,22 @@ def _is_blank(values: pa.Array) -> bool:
 
 
 def _class_notes(features: Features, columns: LabelColumns, found: dict[str, pa.Array]) -> Iterator[str]:
-    """Yields the classes of each column that holds some, with their counts: words or whole numbers that repeat."""
+    """Yields the classes of each column that holds some, with their counts: words or whole numbers that repeat.
+
+    A column that is called so or is the only one holds them too where none repeats, unless these are sentences.
+    """
     for feature, own in zip(features, columns.features, strict=True):
-        is_named = feature.vocabulary or _CLASS_NAME.search(own.name)
+        is_named = feature.vocabulary is not None or _CLASS_NAME.search(own.name) is not None
         is_class = feature.dtype == "string" or is_named or len(features) == 1
         if not is_class or own.name in _NO_CLASSES or feature.dtype not in ("string", "int64", "int32", "bool"):
             continue
         values = found[own.name].drop_null()
         values = values if feature.is_scalar else values.flatten()
         counts = values.value_counts()
-        if 0 < len(counts) <= min(_MAX_CLASSES, len(values) // 2):
-            names = [feature.vocabulary[v] if feature.vocabulary and isinstance(v, int) else str(v)
-                     for v in counts.field("values").to_pylist()]  # fmt: skip
+        names = [feature.vocabulary[v] if feature.vocabulary and isinstance(v, int) else str(v)
+                 for v in counts.field("values").to_pylist()]  # fmt: skip
+        are_short = (is_named or len(features) == 1) and all(name.count(" ") < _MAX_BLANKS for name in names)
+        if 0 < len(counts) <= (_MAX_CLASSES if are_short else min(_MAX_CLASSES, len(values) // 2)):
             yield (
                 f"classes in {shown(feature.name)}: "
                 f"{list_counts(dict(zip(names, counts.field('counts').to_pylist(), strict=True)))}"

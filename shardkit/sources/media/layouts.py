@@ -1,7 +1,7 @@
 """Layouts: which files beside images and sounds hold their labels, by the names of all files.
 
-Sources: the folders of Hugging Face `datasets`, Pascal VOC, COCO, YOLO of Ultralytics, CSV of Roboflow, and those of
-sounds in `sound_layouts`.
+Sources: the folders of Hugging Face `datasets`, Pascal VOC, COCO, YOLO of Ultralytics, CSV of Roboflow, those of
+sounds in `sound_layouts`, and tables in `table_layouts`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,24 @@ from shardkit.sources.files.streams import read_head
 from shardkit.sources.formats import FORMATS
 from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.media.coco import is_coco
-from shardkit.sources.media.label_tables import FILE_KEYS
-from shardkit.sources.media.layout_files import Layout, base_of, first_line_of, folders_of, is_media_name, stem_of
+from shardkit.sources.media.layout_files import Layout, base_of, folders_of, is_media_name, stem_of
+from shardkit.sources.media.published_sets import find_celeba, find_tiny_imagenet
 from shardkit.sources.media.sound_layouts import (
     find_common_voice,
+    find_fleurs,
     find_libritts,
     find_ljspeech,
+    find_mls,
     find_transcript_lists,
     find_transcripts,
     find_transcripts_apart,
+)
+from shardkit.sources.media.table_layouts import (
+    find_kaggle,
+    find_split_tables,
+    find_table_a_folder,
+    in_folders,
+    names_files,
 )
 from shardkit.sources.split_names import splits_in_names
 from shardkit.sources.split_words import split_in_name
@@ -34,8 +43,6 @@ _TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 _FEW = 5
 _MANY = 16
 _BOX = re.compile(rb"\d+( [01](\.\d+)?){4,}")
-_CELL = re.compile(r"""[^,;\t|{}:"']+""")
-_LABEL_WORDS = re.compile(r"(?:^|[_-])(?:labels?|annotations?|images?|imgs?|files?|data)$", re.IGNORECASE)
 CLASS_FILES = frozenset({"classes.txt", "obj.names", "labels.txt"})
 """What YOLO calls a file of the names of classes, a line each."""
 
@@ -44,6 +51,7 @@ _SIDECARS = (".txt", ".caption", ".lab", ".json")
 _FOREIGN_FORMS = (
     ("LabelMe", ".json", re.compile(rb'"shapes"\s*:\s*\[')),
     ("CreateML", ".json", re.compile(rb'"annotations"\s*:\s*\[\s*\{[^\]]*"coordinates"\s*:\s*\{')),
+    ("Supervisely", ".json", re.compile(rb'"size"\s*:\s*\{[^}]*\}\s*,\s*"objects"\s*:\s*\[|"classTitle"\s*:')),
     ("CVAT", ".xml", re.compile(rb"<annotations>\s*<version>")),
 )
 _VOC = re.compile(rb"<annotation[\s>]")
@@ -55,7 +63,9 @@ def is_unread(layout: Layout, file: RawFile) -> bool:
     """Whether another file of a layout might hold labels too: a table, or a document of COCO."""
     if layout.kind == "coco":
         return suffix_of(file.name) == ".json" and is_coco(read_head(file, HEAD_BYTES))
-    return layout.kind in ("table", "common voice") and suffix_of(file.name) in _TABLES
+    if layout.kind == "celeba":
+        return True
+    return layout.kind in ("table", "split tables", "common voice") and suffix_of(file.name) in _TABLES
 
 
 def find_layout(files: Sequence[RawFile], *, joins_forms: bool = False) -> Layout | None:
@@ -74,7 +84,7 @@ def find_layout(files: Sequence[RawFile], *, joins_forms: bool = False) -> Layou
         return None
     found = [layout for find in _FORMS if (layout := find(media, rest)) is not None]
     if not found:
-        return _table_a_folder(media, rest) or _sidecars(media, rest)
+        return find_split_tables(media, rest) or find_table_a_folder(media, rest) or _sidecars(media, rest)
     if len(found) > 1 and joins_forms:
         labels = (f for layout in found for f in (*layout.labels, *layout.others, *layout.lists))
         return Layout("", " and ".join(layout.title for layout in found), tuple(labels))
@@ -97,14 +107,14 @@ def find_layout(files: Sequence[RawFile], *, joins_forms: bool = False) -> Layou
 
 def _metadata(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     labels = [f for f in rest if base_of(f) in [f"metadata{suffix}" for suffix in _TABLES]]
-    if len({suffix_of(f.name) for f in labels}) != 1 or not all(map(_names_files, labels)):
+    if len({suffix_of(f.name) for f in labels}) != 1 or not all(map(names_files, labels)):
         return None
-    return _in_folders("folder table", f"a {base_of(labels[0])} beside the files", labels)
+    return in_folders("folder table", f"a {base_of(labels[0])} beside the files", labels)
 
 
 def _box_tables(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     labels = [f for f in rest if base_of(f) == "_annotations.csv"]
-    return _in_folders("box table", "an _annotations.csv beside the files", labels) if labels else None
+    return in_folders("box table", "an _annotations.csv beside the files", labels) if labels else None
 
 
 def _foreign(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
@@ -199,52 +209,6 @@ def _yolo(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     return Layout("yolo", "YOLO", labels, tuple(described), lists)
 
 
-def _kaggle(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    tables = [f for f in rest if suffix_of(f.name) == ".csv"]
-    if not tables:
-        return None
-    folders = {parent for folder in {f.name.rpartition("/")[0] for f in media} for parent in _with_parents(folder)}
-    by_word = {_without_label_words(folder): folder for folder in sorted(folders, reverse=True)}
-    found = {f: by_word.get(_without_label_words(f.name.rpartition(".")[0])) for f in tables}
-    titles = {first_line_of(f) for f, folder in found.items() if folder is not None and stem_of(f) != "test"}
-    # A table of the test set often names its files and has no labels.
-    is_labelled = {f: stem_of(f) != "test" or first_line_of(f) in titles for f in tables}
-    labels = tuple(f for f, folder in found.items() if folder is not None and is_labelled[f])
-    if not labels:
-        return _split_tables(tables)
-    title = f"{base_of(labels[0])} beside a folder"
-    others = tuple(f for f in tables if f not in labels)
-    return Layout("table", title, labels, others, folders=tuple(str(found[f]) for f in labels))
-
-
-def _split_tables(tables: Sequence[RawFile]) -> Layout | None:
-    """Returns the layout of a table of each split, such as train.csv and val.csv, that name the files of one folder."""
-    named = [f for f in tables if split_in_name(base_of(f)) is not None and _names_files(f)]
-    # A table of another split without labels has another title line.
-    by_title = {title: [f for f in named if first_line_of(f) == title] for title in map(first_line_of, named)}
-    labels = max(by_title.values(), key=len, default=[])
-    if len(labels) < 2:
-        return None
-    listed = " and ".join(base_of(f) for f in labels[:_FEW])
-    return Layout("table", f"{listed} beside the files", tuple(labels), tuple(f for f in tables if f not in labels))
-
-
-def _table_a_folder(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    """Returns the layout of a table in each folder of files, with the same columns, that names the files beside it."""
-    tables = [f for f in rest if suffix_of(f.name) in (".csv", ".tsv")]
-    folders = [f.name.rpartition("/")[0] for f in tables]
-    is_each = len(tables) > 1 and sorted(folders) == sorted({f.name.rpartition("/")[0] for f in media})
-    if not is_each or len(set(map(first_line_of, tables))) > 1 or not _names_files(tables[0]):
-        return None
-    return _in_folders("folder table", "a table in each folder", tables)
-
-
-def _without_label_words(path: str) -> str:
-    # train_labels.csv is the table of train_images.
-    folder, slash, name = path.rpartition("/")
-    return f"{folder}{slash}{_LABEL_WORDS.sub('', name) or name}"
-
-
 def _sidecars(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     data = [f for f in rest if not is_companion_file(f.name)]
     stems = {f.name.rpartition(".")[0] for f in media} if data else set()
@@ -283,7 +247,11 @@ _FORMS: tuple[Callable[[Sequence[RawFile], Sequence[RawFile]], Layout | None], .
     _coco_captions,
     _yolo,
     find_common_voice,
-    _kaggle,
+    find_mls,
+    find_fleurs,
+    find_tiny_imagenet,
+    find_celeba,
+    find_kaggle,
 )
 
 
@@ -304,19 +272,3 @@ def _is_named_like_coco(file: RawFile) -> bool:
 def _holds_boxes(file: RawFile) -> bool:
     lines = read_head(file, HEAD_BYTES).splitlines()
     return bool(lines) and all(_BOX.fullmatch(line.strip()) for line in lines[:_FEW])
-
-
-def _names_files(table: RawFile) -> bool:
-    if suffix_of(table.name) == ".parquet":
-        return True
-    words = _CELL.findall(first_line_of(table).decode("utf-8-sig", "replace"))
-    return any(word.strip().lower() in FILE_KEYS for word in words)
-
-
-def _in_folders(kind: str, title: str, labels: Sequence[RawFile]) -> Layout:
-    return Layout(kind, title, tuple(labels), folders=tuple(f.name.rpartition("/")[0] for f in labels))
-
-
-def _with_parents(folder: str) -> list[str]:
-    parts = folder.split("/")
-    return ["/".join(parts[: level + 1]) for level in range(len(parts))]

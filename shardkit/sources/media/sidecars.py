@@ -70,7 +70,7 @@ def read_transcripts(files: Sequence[RawFile], *, in_folder: bool = True) -> Lab
     for file, text in zip(files, texts_of(files), strict=True):
         folder, slash, _ = file.name.rpartition("/")
         for number, line in enumerate(text.split("\n"), start=1):
-            utterance, _, words = line.strip().partition(" ")
+            utterance, *words = line.split(maxsplit=1) or [""]
             if not utterance:
                 continue
             if not words:
@@ -80,7 +80,7 @@ def read_transcripts(files: Sequence[RawFile], *, in_folder: bool = True) -> Lab
                     next_step="Write it like 84-121123-0000 THE WORDS",
                 )
             names.append(f"{folder}{slash}{utterance}" if in_folder else utterance)
-            texts.append(words.strip())
+            texts.append(words[0].strip())
     return LabelTable(names, (make_feature("transcript", "string"),), {"transcript": pa.array(texts, pa.string())})
 
 

@@ -1,6 +1,6 @@
 """Layouts of sounds and their transcripts, by the names of all files.
 
-Sources: LibriSpeech, LibriTTS, LJSpeech, Common Voice, VCTK and VIVOS.
+Sources: LibriSpeech, LibriTTS, LJSpeech, Common Voice, Multilingual LibriSpeech, FLEURS, VCTK and VIVOS.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from shardkit.sources.media.sidecars import LIBRITTS_TEXTS
 from shardkit.sources.split_words import shared_parts, split_in_name
 
 _LETTER = re.compile(r"[^\W\d_]")
+_FLEURS_COLUMNS = 7
 _LJSPEECH = re.compile(r"metadata(?:[_-][a-z]+)?\.csv")
 
 
@@ -54,6 +55,29 @@ def find_common_voice(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layo
     if not labels or not all("clips" in folders_of(f) for f in media):
         return None
     return Layout("common voice", "Common Voice", labels, tuple(f for f in tables if f not in labels))
+
+
+def find_mls(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    """Returns the layout of Multilingual LibriSpeech: names, tabs and words in `train/transcripts.txt`."""
+    stems = {stem_of(f) for f in media}
+    tables = [f for f in rest if base_of(f) == "transcripts.txt"]
+    labels = tuple(f for f in tables if first_line_of(f).decode("utf-8-sig", "replace").partition("\t")[0] in stems)
+    # Lists of the segments, of small parts of the whole and of the speakers lie beside them.
+    others = tuple(f for f in rest if suffix_of(f.name) == ".txt" and f not in labels)
+    return Layout("transcript lists", "Multilingual LibriSpeech", labels, others) if labels else None
+
+
+def find_fleurs(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    """Returns the layout of FLEURS: `train.tsv` of seven columns without a header beside `audio/train`."""
+    names = {f.name for f in media}
+    labels: dict[RawFile, str] = {}
+    for file in rest if any(suffix_of(f.name) == ".tsv" for f in rest) else ():
+        parent, slash, _ = file.name.rpartition("/")
+        folder = f"{parent}{slash}audio/{stem_of(file)}"
+        cells = first_line_of(file).split(b"\t") if suffix_of(file.name) == ".tsv" else []
+        if len(cells) == _FLEURS_COLUMNS and f"{folder}/{cells[1].decode('utf-8', 'replace')}" in names:
+            labels[file] = folder
+    return Layout("fleurs", "FLEURS", tuple(labels), folders=tuple(labels.values())) if labels else None
 
 
 def find_transcripts_apart(media: Sequence[RawFile], data: Sequence[RawFile]) -> Layout | None:

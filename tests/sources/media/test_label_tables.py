@@ -332,7 +332,22 @@ def test_numbers_behind_names_of_files_are_no_part_of_them(tmp_path, header):
 def test_an_object_may_give_the_label_of_each_file(tmp_path, content, expected):
     _, rows, notes, _ = read(images(tmp_path, "aa.png", "bb.png"), text(tmp_path, "l.json", content))
     assert {name: rows["aa.png"][name] for name in expected} == expected
-    assert notes == ()
+    assert all(note.startswith("classes in 'label': ") for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "expected"),
+    [
+        ("label", ("cat", "dog"), ["classes in 'label': cat 1, dog 1"]),
+        ("class_id", (7, 8), ["classes in 'class_id': 7 1, 8 1"]),
+        ("breed", ("cat", "dog"), ["classes in 'breed': cat 1, dog 1"]),
+        ("words", ("A cat sits on a mat", "A dog runs in the rain"), []),
+    ],
+)
+def test_classes_of_few_files_are_counted(tmp_path, column, values, expected):
+    table = "".join(f"{name},{value}\n" for name, value in zip(("aa.png", "bb.png"), values, strict=True))
+    _, _, notes, _ = read(images(tmp_path, "aa.png", "bb.png"), text(tmp_path, "l.csv", f"file,{column}\n{table}"))
+    assert list(notes) == expected
 
 
 def test_labels_below_a_root_of_their_own():

@@ -3,6 +3,7 @@
 from tests.support.folders.annotated import ANNOTATED
 from tests.support.folders.classes import CLASSES
 from tests.support.folders.found_tables import FOUND_TABLES
+from tests.support.folders.known_sets import KNOWN_SETS
 from tests.support.folders.pairs import PAIRS
 from tests.support.folders.parts import Case
 from tests.support.folders.published import PUBLISHED
@@ -10,4 +11,14 @@ from tests.support.folders.speech import SPEECH
 from tests.support.folders.tables import TABLES
 from tests.support.folders.texts import TEXTS
 
-CASES: tuple[Case, ...] = (*CLASSES, *ANNOTATED, *SPEECH, *TABLES, *TEXTS, *PUBLISHED, *FOUND_TABLES, *PAIRS)
+CASES: tuple[Case, ...] = (
+    *CLASSES,
+    *ANNOTATED,
+    *SPEECH,
+    *TABLES,
+    *TEXTS,
+    *PUBLISHED,
+    *FOUND_TABLES,
+    *PAIRS,
+    *KNOWN_SETS,
+)
