@@ -17,6 +17,7 @@ from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.file_globs import glob_options, globs_of
 from shardkit.sources.folders.class_levels import Placed, check_levels
+from shardkit.sources.folders.named_classes import advice_on_named_classes
 from shardkit.sources.folders.paired_files import check_no_masks, check_no_pairs, pair_notes
 from shardkit.sources.naming_tables import labels_option
 from shardkit.sources.split_names import folders_below_split, in_order, split_of, splits_in_names
@@ -108,11 +109,12 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
         return
     innermost = {_innermost(file, options) for file in files}
     if len(innermost) == 1 and (only := innermost.pop()) and set(classes) == {None}:
+        advice = advice_on_named_classes(files)
         raise UsageError(
             f"all files lie in one folder, {printable(only)}",
             why="it may be their only class, or hold them without a class",
             next_step="Add --no-labels to take them without a class, or name a file of labels with "
-            f"{labels_option(naming[0]) if naming else '--labels'}",
+            f"{labels_option(naming[0]) if naming else '--labels'}{advice and f'; {advice}'}",
         )
 
 
@@ -294,10 +296,12 @@ def class_notes(files: tuple[RawFile, ...], kinds: str, options: SourceOptions) 
             *pair_notes(files, {file.name: class_of(file, options) for file in files}),
         )
     only = _folders(files[0], options)[-1:] if files else []
+    named = filter(None, (advice_on_named_classes(files),))
     if not only:
-        return (f"the {kinds} lie in no class folders and get no label",)
+        return (f"the {kinds} lie in no class folders and get no label", *named)
     what = "the only file lies" if len(files) == 1 else f"all {format_count(len(files))} {kinds} lie"
-    return (f"{what} in one folder, {printable(only[0])}: one class is no label; --labels names a file of labels",)
+    only_class = f"{what} in one folder, {printable(only[0])}: one class is no label; --labels names a file of labels"
+    return (only_class, *named)
 
 
 def _joined_classes(files: Sequence[RawFile], options: SourceOptions) -> Iterator[str]:

@@ -180,6 +180,24 @@ def _supervisely(folder: Path) -> list[Row]:
     return rows
 
 
+def _digits(folder: Path) -> list[Row]:
+    names = [
+        f"{digit}_{speaker}_{index}" for digit in range(3) for speaker in ("george", "lucas") for index in range(2)
+    ]
+    data = [write(folder / "my_recordings" / f"{name}.wav", sound(seed)) for seed, name in enumerate(names)]
+    return [("train", content, name[0]) for content, name in zip(data, names, strict=True)]
+
+
+def _breeds(folder: Path) -> list[Row]:
+    names = [f"{breed}_{index}" for breed in ("Abyssinian", "great_pyrenees", "great_dane") for index in range(9, 12)]
+    data = [write(folder / f"{name}.jpg", picture(seed)) for seed, name in enumerate(names)]
+    return [("train", content, name.rpartition("_")[0]) for content, name in zip(data, names, strict=True)]
+
+
+def _named(pattern: str) -> tuple[str, str, str]:
+    return "--no-labels", "--select", f"SELECT *, regexp_extract(filename, '{pattern}', 1) AS label FROM rows"
+
+
 def _flickr_options(*more: str) -> tuple[str, ...]:
     lists = (f"{split}=@{{folder}}/Flickr_8k.{name}Images.txt"
              for split, name in (("test", "test"), ("train", "train"), ("validation", "dev")))  # fmt: skip
@@ -187,6 +205,8 @@ def _flickr_options(*more: str) -> tuple[str, ...]:
     return ("--labels", "{folder}/Flickr8k.token.txt", *splits, *more)
 
 
+_DIGITS = _named("([^/_]+)[_][^/]*$")
+_BREEDS = _named("([^/]+)[_.-][0-9]+[.][^/.]*$")
 _THREE = ("train.csv", "val.csv", "test.csv")
 _FLICKR_WORDS = ("Flickr8k.token.txt --split test=@", "Flickr_8k.testImages.txt --split train=@", "validation=@")
 KNOWN_SETS = (
@@ -225,6 +245,9 @@ KNOWN_SETS = (
     Case("aclImdb below its folder, what is advised", _reviews, _WITHOUT_LISTS, key="text"),
     Case("Multilingual LibriSpeech", _mls, key="audio", label=("transcript",)),
     Case("FLEURS", _fleurs, key="audio", label=("raw_transcription", "gender")),
+    Case("digits in names", _digits, refusal=(f'--no-labels --select "{_DIGITS[2]}"',)),
+    Case("digits in names, what is advised", _digits, _DIGITS, key="audio"),
+    Case("breeds in names, what is advised", _breeds, _BREEDS),
     Case("Supervisely", _supervisely, refusal=("labels of Supervisely are not read", "--no-labels")),
     Case("Supervisely, --no-labels", _supervisely, ("--no-labels",)),
 )
