@@ -89,7 +89,9 @@ def advice_on_rows(files: Sequence[RawFile], others: Sequence[RawFile], format: 
     if len(tables) > 1 and all(splits):
         paths = " ".join(printable(shlex.quote(table.path)) for table in tables)
         if any(suffix_of(table.name) != ".txt" for table in tables):
-            return f"Tables name the files of a split each, and their columns differ: name these alike in {paths}"
+            is_json = suffix_of(tables[0].name) == ".json"
+            what = "Write the tables of the splits as JSON Lines" if is_json else "Name the columns of the tables alike"
+            return f"{what}, which are read then: {paths}"
         ways = " ".join(
             f"--split {split.split}=@{printable(shlex.quote(table.path))}"
             for split, table in zip(splits, tables, strict=True)

@@ -308,7 +308,11 @@ def list_options(files: Sequence[RawFile], others: Sequence[RawFile]) -> tuple[s
 
 def _option_for_rest(files: Sequence[RawFile], lists: Sequence[RawFile], split: str) -> tuple[str, ...]:
     """Returns the option that takes the files that no list names; none if there is none."""
-    names = {name.removeprefix("./") for file in lists for name in read_names(file)}
+    try:
+        names = {name.removeprefix("./") for file in lists for name in read_names(file)}
+    except BadInputError:
+        # The option that reads the list says why it cannot.
+        return ()
     return () if all(not _ways_to_call(file.name).isdisjoint(names) for file in files) else (f"--split {split}",)
 
 

@@ -27,7 +27,14 @@ from shardkit.sources.json.lines_source import JsonLinesSource
 from shardkit.sources.listing import list_inputs
 from shardkit.sources.media.box_tables import OBJECTS, boxes_of, with_objects
 from shardkit.sources.media.coco import is_coco, read_coco
-from shardkit.sources.media.label_tables import FILE_KEYS, LabelColumns, LabelTable, choose_key, is_name_of_file
+from shardkit.sources.media.label_tables import (
+    FILE_KEYS,
+    LabelColumns,
+    LabelTable,
+    choose_key,
+    is_name_of_file,
+    without_blanks,
+)
 from shardkit.sources.media.layout_files import Layout, first_line_of
 from shardkit.sources.media.published_sets import read_tiny_imagenet
 from shardkit.sources.media.sidecars import (
@@ -177,6 +184,9 @@ def _read_split_tables(layout: Layout, labelled: Labelled) -> LabelTable:
     joined = labelled.with_options(union_by_name=True, has_header=not is_row, no_header=is_row)
     are_csv = source.format == "csv"
     rows = [rows_of_words(file, head) if are_csv else None for file, head in zip(files, heads, strict=True)]
+    objects = [_lines_of_object(file, head, labelled.files) for file, head in zip(files, heads, strict=True)]
+    if None not in objects:
+        return _read_copies(JsonLinesSource(), files, "labels.jsonl", list(filter(None, objects)), joined)
     texts = [_with_tabs(found) for found in rows if found is not None]
     if len(texts) == len(files):
         return _read_copies(source, files, "labels.tsv", texts, _between_tabs(joined))
@@ -185,7 +195,7 @@ def _read_split_tables(layout: Layout, labelled: Labelled) -> LabelTable:
         f"{file.name} has no column {shown(feature.name)}, so its files have null there"
         for feature in table.features
         for file, title in zip(files, titles, strict=True)
-        if are_csv and not is_row and feature.name not in title
+        if are_csv and feature.name not in title and any(feature.name in other for other in titles)
     ]
     return table._replace(notes=(*table.notes, *notes))
 
@@ -298,7 +308,7 @@ def _read_table(
     batches = [part.batch for part in parts]
     if not any(batch.num_rows for batch in batches):
         raise BadInputError("there are no labels", where=place(found[0]))
-    table, features, trimmed = _without_blanks(pa.Table.from_batches(batches), features)
+    table, features, trimmed = without_blanks(pa.Table.from_batches(batches), features)
     texts = {f.name: _as_names(_one_chunk(table.column(f.name))) for f in features if _may_name_files(f)}
     own_key = next((f.name for name in FILE_KEYS for f in features if f.name.lower() == name), features[0].name)
     chosen = choose_key(texts, own_key, labelled.files, place(found[0]))
@@ -331,27 +341,6 @@ def _read_table(
         return LabelTable(names.to_pylist(), rest, columns, notes, key=own_name)
     grouped = _grouped(names, unique, rest, columns, found[0])
     return grouped._replace(key=own_name, notes=(*notes, *grouped.notes))
-
-
-def _without_blanks(table: pa.Table, features: Features) -> tuple[pa.Table, Features, tuple[str, ...]]:
-    """Returns a table whose header has blanks behind its commas without these, and a note, if there are any.
-
-    Texts of the columns lose the blanks around them too.
-    """
-    names = [f.name.strip() for f in features]
-    trimmed = [f.name for f, name in zip(features, names, strict=True) if f.name != name]
-    if not trimmed or len(set(names)) < len(names) or not all(names):
-        return table, features, ()
-    columns = [table.column(f.name) for f in features]
-    columns = [
-        pc.utf8_trim_whitespace(column) if pa.types.is_string(column.type) and f.name in trimmed else column
-        for f, column in zip(features, columns, strict=True)
-    ]
-    renamed = tuple(msgspec.structs.replace(f, name=name) for f, name in zip(features, names, strict=True))
-    listed = ", ".join(shown(name.strip()) for name in trimmed[:_LISTED])
-    more = ", ..." if len(trimmed) > _LISTED else ""
-    note = f"blanks around the names and values of {listed}{more} of the labels are left out"
-    return pa.table(columns, names=names), renamed, (note,)
 
 
 def _as_names(column: pa.Array) -> pa.Array:

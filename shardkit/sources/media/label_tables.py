@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardkit.errors import UsageError
 from shardkit.features import Features
@@ -200,6 +202,27 @@ def choose_key(columns: Mapping[str, pa.Array], usual: str, files: Sequence[str]
                 next_step=f"Call the column that holds the names of the files {FILE_KEYS[0]}",
             )
     return best[0]
+
+
+def without_blanks(table: pa.Table, features: Features) -> tuple[pa.Table, Features, tuple[str, ...]]:
+    """Returns a table whose header has blanks behind its commas without these, and a note, if there are any.
+
+    Texts of the columns lose the blanks around them too.
+    """
+    names = [f.name.strip() for f in features]
+    trimmed = [f.name for f, name in zip(features, names, strict=True) if f.name != name]
+    if not trimmed or len(set(names)) < len(names) or not all(names):
+        return table, features, ()
+    columns = [table.column(f.name) for f in features]
+    columns = [
+        pc.utf8_trim_whitespace(column) if pa.types.is_string(column.type) and f.name in trimmed else column
+        for f, column in zip(features, columns, strict=True)
+    ]
+    renamed = tuple(msgspec.structs.replace(f, name=name) for f, name in zip(features, names, strict=True))
+    listed = ", ".join(shown(name.strip()) for name in trimmed[:_LISTED_NAMES])
+    more = ", ..." if len(trimmed) > _LISTED_NAMES else ""
+    note = f"blanks around the names and values of {listed}{more} of the labels are left out"
+    return pa.table(columns, names=names), renamed, (note,)
 
 
 def is_name_of_file(files: Sequence[str], key: str) -> bool:

@@ -197,7 +197,7 @@ def _splits_of(layout: Layout, media: Sequence[RawFile], options: SourceOptions)
             if found.setdefault(files[index], split) != split:
                 raise UsageError(
                     f"{shown(files[index])} is in the splits {found[files[index]]} and {split}",
-                    next_step="Leave it out of one of the lists, or give fractions like --split train=0.9",
+                    next_step="Leave it out of one of the lists or tables that name the files of the splits",
                 )
     return found
 

@@ -59,8 +59,8 @@ def find_common_voice(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layo
 
 def find_mls(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     """Returns the layout of Multilingual LibriSpeech: names, tabs and words in `train/transcripts.txt`."""
-    stems = {stem_of(f) for f in media}
     tables = [f for f in rest if base_of(f) == "transcripts.txt"]
+    stems = {stem_of(f) for f in media} if tables else set()
     labels = tuple(f for f in tables if first_line_of(f).decode("utf-8-sig", "replace").partition("\t")[0] in stems)
     # Lists of the segments, of small parts of the whole and of the speakers lie beside them.
     others = tuple(f for f in rest if suffix_of(f.name) == ".txt" and f not in labels)
@@ -69,12 +69,13 @@ def find_mls(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None
 
 def find_fleurs(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     """Returns the layout of FLEURS: `train.tsv` of seven columns without a header beside `audio/train`."""
-    names = {f.name for f in media}
+    tables = [f for f in rest if suffix_of(f.name) == ".tsv"]
+    names = {f.name for f in media} if tables else set()
     labels: dict[RawFile, str] = {}
-    for file in rest if any(suffix_of(f.name) == ".tsv" for f in rest) else ():
+    for file in tables:
         parent, slash, _ = file.name.rpartition("/")
         folder = f"{parent}{slash}audio/{stem_of(file)}"
-        cells = first_line_of(file).split(b"\t") if suffix_of(file.name) == ".tsv" else []
+        cells = first_line_of(file).split(b"\t")
         if len(cells) == _FLEURS_COLUMNS and f"{folder}/{cells[1].decode('utf-8', 'replace')}" in names:
             labels[file] = folder
     return Layout("fleurs", "FLEURS", tuple(labels), folders=tuple(labels.values())) if labels else None

@@ -15,6 +15,8 @@ from shardkit.sources.split_words import split_in_name
 _LISTED = 5
 _MIN_NAMES = 3
 _CELL = re.compile(r"""[^,;\t|{}:"']+""")
+_FIRST_KEY = re.compile(r'\s*\{\s*"([^"]*)"')
+_LETTERS_AND_DIGITS = re.compile(r"[^\W\d_].*\d|\d.*[^\W\d_]")
 _BLANKS = re.compile(r"\s+")
 _LABEL_WORDS = re.compile(
     r"(?:^|[_-]|(?-i:(?<=[a-z])(?=[A-Z])))(?:labels?|annotations?|images?|imgs?|files?|data)$", re.IGNORECASE
@@ -102,9 +104,11 @@ def in_folders(kind: str, title: str, labels: Sequence[RawFile]) -> Layout:
 
 def _title_of(table: RawFile, names: Collection[str]) -> tuple[str, ...]:
     """Returns the names of the columns of a table: numbers where its first line names a file, none where blanks part
-    different numbers of words; in JSON that of the column of files and another."""
+    different numbers of words; in JSON those of files and of labels, and none in an object of something else."""
     if suffix_of(table.name) in (".jsonl", ".json"):
-        return ("file", "label")
+        key = _FIRST_KEY.match("\n".join(lines_of(table)))
+        is_object = suffix_of(table.name) == ".json" and key is not None
+        return () if is_object and key and key[1].rpartition("/")[2] not in names else ("file", "label")
     lines = [line for line in lines_of(table) if line.strip()]
     is_words = suffix_of(table.name) == ".txt" and not re.search("[,;\t|]", lines[0])
     rows = [_BLANKS.split(line.strip()) if is_words else re.split("[,;\t|]", line) for line in lines[: len(lines) - 1]]
@@ -116,10 +120,11 @@ def _title_of(table: RawFile, names: Collection[str]) -> tuple[str, ...]:
 
 
 def _names_some(table: RawFile, names: Collection[str]) -> bool:
-    """Whether three lines of a table name files, or most of its first lines."""
+    """Whether three lines of a table name files, most of its first lines do, or one by a name of letters and digits."""
     num_lines = sum(1 for line in lines_of(table) if line.strip())
-    found = sum(1 for name in {*cells_of(table)} if name in names)
-    return found >= _MIN_NAMES or (found > 0 and 2 * found >= num_lines - 1)
+    found = {name for name in cells_of(table) if name in names}
+    is_sure = len(found) >= _MIN_NAMES or any(map(_LETTERS_AND_DIGITS.search, found))
+    return is_sure or (len(found) > 0 and 2 * len(found) >= num_lines - 1)
 
 
 def _without_label_words(path: str) -> str:

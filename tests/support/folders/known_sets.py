@@ -49,6 +49,14 @@ def _json(path: Path, lines: Sequence[tuple[str, str | None]]) -> None:
     write(path, json.dumps([{"image": f"{name}.jpg", "label": label} for name, label in lines]))
 
 
+def _object(path: Path, lines: Sequence[tuple[str, str | None]]) -> None:
+    write(path, json.dumps({f"{name}.jpg": label for name, label in lines}))
+
+
+def _data(path: Path, lines: Sequence[tuple[str, str | None]]) -> None:
+    write(path, json.dumps({"data": [{"image": f"{name}.jpg", "label": label} for name, label in lines]}))
+
+
 def _words(path: Path, lines: Sequence[tuple[str, str | None]]) -> None:
     write(path, "".join(f"{name}.jpg {label}\n" for name, label in lines))
 
@@ -223,7 +231,14 @@ KNOWN_SETS = (
     ),
     Case("tables of splits, JSON Lines", _split_tables(_jsonl, ("train.jsonl", "test.jsonl"))),
     Case("tables of splits, JSON", _split_tables(_json, ("train.json", "test.json"))),
+    Case("tables of splits, an object of JSON", _split_tables(_object, ("train.json", "val.json"))),
+    Case("tables of splits, below a key", _split_tables(_data, ("train.json", "val.json")), refusal=("as JSON Lines",)),
     Case("tables of splits, words", _split_tables(_words, ("train.txt", "val.txt")), label=("column_2",)),
+    Case(
+        "tables of splits, other columns",
+        _split_tables(lambda p, lines: _csv(p, lines, p.stem, ".jpg"), ("train.csv", "test.csv")),
+        refusal=("Name the columns of the tables alike",),
+    ),
     Case(
         "train.csv beside train_images/, which test.csv names too",
         _split_tables(_csv, ("train.csv", "test.csv"), "train_images", is_test_labelled=False),
