@@ -56,7 +56,7 @@ def test_a_column_without_values_is_of_no_other_type(data, tmp_path):
     (data / "3.csv").write_text("x,y\n,\n")
     assert "looks like" not in shardkit("convert", data, tmp_path / "out", "--append", "--dry-run").stdout
     (data / "4.csv").write_text("x,y\n,\n1,word\n")
-    found = shardkit("convert", data, tmp_path / "out", "--append", "--dry-run").stdout
+    found = shardkit("convert", data, tmp_path / "out", "--append", "--dry-run", code=3).stdout
     assert "column 'y' looks like string in 4.csv and is int64 in the dataset" in " ".join(found.split())
     assert "column 'x'" not in found
 
