@@ -11,7 +11,7 @@ from shardkit.file_types import suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.files.streams import read_head
-from shardkit.sources.split_names import list_options
+from shardkit.sources.split_lists import list_options
 from shardkit.sources.split_words import shared_parts, split_in_name
 from shardkit.units import KiB
 

@@ -10,7 +10,7 @@ import pytest
 from shardkit.errors import UsageError
 from shardkit.sources import list_inputs
 from shardkit.sources.naming_tables import advice_on_rows, check_not_numbered, tables_that_name
-from shardkit.sources.split_names import list_notes
+from shardkit.sources.split_lists import list_notes
 
 IMAGES = [f"images/{'cat' if i < 3 else 'dog'}/p{i}.jpg" for i in range(6)]
 

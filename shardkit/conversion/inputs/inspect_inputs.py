@@ -39,12 +39,12 @@ from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
 from shardkit.sources.naming_tables import check_not_numbered, naming_notes, tables_that_name
 from shardkit.sources.registry import Choice, choose
+from shardkit.sources.split_lists import list_notes
 from shardkit.sources.split_names import (
     check_all_tell_splits,
     check_no_further_split,
     check_no_unusual_splits,
     check_one_dataset,
-    list_notes,
     splits_in_names,
     with_splits_of_siblings,
 )

@@ -39,7 +39,8 @@ from shardkit.sources.media.layouts import find_layout, is_unread
 from shardkit.sources.media.published_sets import celeba_splits
 from shardkit.sources.media.yolo import yolo_splits
 from shardkit.sources.naming_tables import naming_notes, tables_that_name
-from shardkit.sources.split_names import folders_below_split, in_order, read_names, split_of, splits_in_names
+from shardkit.sources.split_lists import read_names
+from shardkit.sources.split_names import folders_below_split, in_order, split_of, splits_in_names
 from shardkit.sources.split_words import split_in_name
 from shardkit.storage import files as storage
 from shardkit.units import format_number
