@@ -288,6 +288,9 @@ def _examples(batch: Batch, label: str | None, *, is_padded: bool) -> tuple[Any,
     weights = np.ones(len(y), np.float32)
     for bools in (is_known, batch.mask):
         weights *= 1 if bools is None else bools
+    # A weight of 0 makes no number of NaN.
+    y = y.copy()
+    y[weights == 0] = 0
     return (columns, y, weights)
 
 

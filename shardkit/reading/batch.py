@@ -255,10 +255,16 @@ class Assembler:
 
 
 def pad(batch: Batch, features: Features, num_real: int, num_rows: int, *, decodes_text: bool = True) -> Batch:
-    """Returns a batch of `num_real` rows filled up to `num_rows` with nulls, and its mask."""
-    columns = {
-        f.name: _padded(batch[f.name], empty_value(f, decodes_text=decodes_text), num_rows - num_real) for f in features
-    }
+    """Returns a batch of `num_real` rows filled up to `num_rows` with nulls, and its mask.
+
+    Of floats it is 0 that fills up: a weight of 0 makes no number of NaN.
+    """
+    columns = {}
+    for feature in features:
+        column = batch[feature.name]
+        is_float = not isinstance(column, Ragged) and column.dtype.kind == "f"
+        empty = 0 if is_float else empty_value(feature, decodes_text=decodes_text)
+        columns[feature.name] = _padded(column, empty, num_rows - num_real)
     present = {name: np.pad(bools, (0, num_rows - num_real)) for name, bools in batch.present.items()}
     return Batch(columns, present, np.arange(num_rows) < num_real)
 

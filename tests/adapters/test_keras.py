@@ -162,6 +162,18 @@ import sys, keras, numpy as np, shardkit
 from shardkit.adapters.keras import Batches, Resume
 from shardkit.errors import DamageError, UsageError
 train = shardkit.open(sys.argv[1])["train"]
+def test_rows_of_no_weight_hold_no_nan(tmp_path):
+    from shardkit.adapters.keras import Batches
+
+    table = pa.table({"x": pa.array([0.5] * 5, pa.float32()), "y": pa.array([1.0, None, 2.0, 3.0, 4.0], pa.float32())})
+    shardkit.convert(table, str(tmp_path / "set"))
+    train = shardkit.open(tmp_path / "set")["train"]
+    data = Batches(train, label="y", global_batch_size=4, remainder="pad", features=["x", "y"])
+    found = [data[i] for i in range(data.num_batches)]
+    assert sum(float(weights.sum()) for _, _, weights in found) == 4
+    assert all(np.isfinite(columns["x"]).all() and np.isfinite(y).all() for columns, y, _ in found)
+
+
 def message_of(act):
     try:
         act()

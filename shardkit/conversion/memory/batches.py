@@ -21,8 +21,10 @@ _FORMS = (
     "a table or stream of Arrow, a data frame, a dict of columns, an array, or an iterable of dicts (a row each) or of "
     "batches"
 )
-# What pandas calls an index without a name.
-_NO_COLUMN = re.compile(r"__index_level_\d+__")
+# What pandas calls an index without a name. One of whole numbers tells where rows were, and is no column.
+_NO_NAME = re.compile(r"__(index_level_\d+)__")
+# Of tables, and of none of their columns.
+_OF_TABLES = ("column_names", "columns", "features")
 _VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
@@ -39,15 +41,27 @@ def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
     """
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         yield from map(_usual, _exported(data))
+    elif hasattr(data, "with_format") and hasattr(data, "iter"):
+        # Hugging Face: as tables of Arrow, which name their classes.
+        yield from _batches_of_items(data.with_format("arrow").iter(BATCH_ROWS))
     elif isinstance(data, Mapping):
+        if tables := [name for name, column in data.items() if any(hasattr(column, a) for a in _OF_TABLES)]:
+            raise UsageError(
+                f"{shown(tables[0])} is a table, and not a column",
+                next_step="Give one table with all rows; split_column names a column that tells the split of each",
+            )
         yield from _batches_of_columns({str(name): plain(column) for name, column in data.items()})
-    elif isinstance(data, np.ndarray):
+    elif hasattr(data, "batch_size") and hasattr(data, "collate_fn") and data.batch_size is not None:
+        # A loader of PyTorch gives batches.
+        for item in data:
+            yield from batches_of(item if isinstance(item, Mapping) else [item])
+    elif isinstance(data, np.ndarray) and data.ndim:
         yield from _batches_of_columns({"value": data})
     elif hasattr(data, "as_numpy_iterator"):
         yield from _batches_of_items(data.as_numpy_iterator())
-    elif isinstance(data, Iterable) and not isinstance(data, str | bytes):
+    elif isinstance(data, Iterable) and not isinstance(data, str | bytes | np.ndarray):
         yield from _batches_of_items(iter(data))
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, np.ndarray):
         yield from _batches_of_items(data[i] for i in range(len(data)))
     else:
         raise UsageError(f"data of type {type(data).__name__} holds no rows", next_step=f"Give paths, {_FORMS}")
@@ -102,8 +116,13 @@ def with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if field.name not in batch.schema.names:
             columns.append(pa.nulls(batch.num_rows, field.type))
             continue
+        column = batch.column(field.name)
         try:
-            columns.append(batch.column(field.name).cast(field.type))
+            has_levels = pa.types.is_fixed_size_list(column.type) and pa.types.is_nested(column.type.value_type)
+            if has_levels and pa.types.is_fixed_size_list(field.type):
+                columns.append(column_of(field.name, column.to_pylist(), field.type))
+                continue
+            columns.append(column.cast(field.type))
         except pa.ArrowException as error:
             raise UsageError(
                 f"a value of column {shown(field.name)} does not fit {field.type}",
@@ -138,9 +157,13 @@ def _exported(data: Any) -> Iterator[pa.RecordBatch]:
 
 def _usual(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Returns a batch without the types that Arrow files cannot hold from batch to batch."""
-    columns = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if not _NO_COLUMN.fullmatch(name):
+    columns: dict[str, pa.Array] = {}
+    for title, column in zip(batch.schema.names, batch.columns, strict=True):
+        nameless = _NO_NAME.fullmatch(title)
+        name = nameless[1] if nameless else title
+        if name in columns:
+            raise UsageError(f"two columns are called {shown(name)}", next_step="Give every column another name")
+        if not nameless or not pa.types.is_integer(column.type):
             if pa.types.is_dictionary(column.type):
                 column = pa.DictionaryArray.from_arrays(column.indices, _without_view(column.dictionary))
                 column = column.dictionary_decode()

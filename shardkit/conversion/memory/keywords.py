@@ -118,7 +118,7 @@ def _typed(field: OptionField, value: Any) -> Any:
         return form.joint.join(map(str, value))
     if isinstance(value, int | float):
         _check_range(field, value)
-        return value if form.metavar is None or field.kind in (int, int | None) else str(value)
+        return value if form.metavar is None or field.kind in (int, int | None, float, float | None) else str(value)
     return os.fspath(value)
 
 

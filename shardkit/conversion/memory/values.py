@@ -25,7 +25,14 @@ def plain(value: Any) -> Any:
     if hasattr(value, "detach"):
         value = value.detach().cpu()
     if hasattr(value, "numpy") and not isinstance(value, np.ndarray):
-        value = value.numpy()
+        try:
+            value = value.numpy()
+        except TypeError as error:
+            raise UsageError(
+                "NumPy does not hold the values of a tensor",
+                why=str(error),
+                next_step="Convert it, as by tensor.float()",
+            ) from error
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return value[()]
     if hasattr(value, "save") and hasattr(value, "getbands"):
@@ -63,7 +70,7 @@ def column_of(name: str, values: Any, type_: pa.DataType | None = None) -> pa.Ar
             others = any(value is not None and not isinstance(value, np.ndarray) for value in found)
             if arrays and not others and type_ is None and len({(a.shape, a.dtype) for a in arrays}) == 1:
                 return _stacked(found, arrays[0])
-            return pa.array(_of_one_kind(found), type_)
+            return _typed(_of_one_kind(found), type_)
         if not isinstance(values, np.ndarray) or values.ndim < 2:
             return pa.array(values, type_)
         return pa.array(list(values), type_) if type_ is not None else _nested(values, None)
@@ -73,6 +80,32 @@ def column_of(name: str, values: Any, type_: pa.DataType | None = None) -> pa.Ar
             why=str(error).partition("\n")[0],
             next_step="Give values of one kind, or leave the column out",
         ) from error
+
+
+def _typed(values: Any, type_: pa.DataType | None) -> pa.Array:
+    """Returns values as an array of a type, which holds them without a loss."""
+    if type_ is not None and pa.types.is_fixed_size_list(type_) and type_.list_size:
+        # A type has no further levels: the shape is that of the feature.
+        values = [_flat(value) for value in values]
+    if type_ is None or not pa.types.is_integer(_innermost(type_)):
+        return pa.array(values, type_)
+    found = pa.array(values)
+    # pyarrow itself makes 3 of 3.7.
+    return found.cast(type_) if pa.types.is_floating(_innermost(found.type)) else pa.array(values, type_)
+
+
+def _flat(value: Any) -> Any:
+    while (
+        isinstance(value, list | tuple | np.ndarray) and len(value) and isinstance(value[0], list | tuple | np.ndarray)
+    ):
+        value = [item for part in value for item in part]
+    return value
+
+
+def _innermost(type_: pa.DataType) -> pa.DataType:
+    while pa.types.is_fixed_size_list(type_) or pa.types.is_list(type_):
+        type_ = type_.value_type
+    return type_
 
 
 def _stacked(values: list[Any], like: Any) -> pa.Array:

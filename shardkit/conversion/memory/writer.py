@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
@@ -44,6 +44,7 @@ from shardkit.features import Feature, Features, arrow_schema
 from shardkit.storage import files as storage
 
 _READ_BYTES = 1 << 20
+_NOTHING = "Nothing was committed"
 
 
 def convert(
@@ -96,10 +97,16 @@ class Writer:
         if not request.append:
             check_options(request)
         work_root, _ = work_roots(self._destination, request.work_dir)
+        if features is not None and not all(isinstance(feature, Feature) for feature in features):
+            raise UsageError(
+                "features are made by shardkit.features.make_feature",
+                next_step="Write them like (make_feature('age', 'int64'), make_feature('name', 'string'))",
+            )
         self._is_shared = spool is not None
         self._folder = Path(spool).absolute() if spool is not None else storage.local_path(work_root) / ROWS_FOLDER
         self._prefix = "" if self._is_shared else f"{secrets.token_hex(8)}-"
         self._own: Part | None = None
+        self._gave_parts = False
         self._is_closed = False
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -122,13 +129,25 @@ class Writer:
         """
         if type(index) is not int or index < 0:
             raise UsageError(f"a part is a whole number from 0, and not {index!r}", next_step="Number the parts")
-        schema = None if self._features is None else arrow_schema(self._features)
-        return Part(self._folder, f"{self._prefix}part-{index:05d}", schema)
+        if self._own is not None:
+            raise UsageError(
+                "rows were written to the writer itself", next_step="Write all rows to parts, or all to the writer"
+            )
+        self._gave_parts = True
+        return self._part(index)
 
-    def commit(self) -> None:
-        """Makes the dataset of all parts that are whole, and removes them.
+    def _part(self, index: int) -> Part:
+        schema = None if self._features is None else arrow_schema(self._features)
+        return Part(self._folder, f"{self._prefix}part-{index:05d}", schema, self._destination)
+
+    def commit(self, num_parts: int | None = None) -> None:
+        """Makes the dataset of all parts, and removes them. Their numbers may have gaps.
+
+        Args:
+            num_parts: How many there must be; None takes those that were begun.
 
         Raises:
+            UsageError: If a part was begun and is not whole, or is of another dataset, or there are more or fewer.
             ShardkitError: What `shardkit convert` ends with; dataset and parts are then as they were.
         """
         self._check_open()
@@ -136,13 +155,16 @@ class Writer:
             self._own.close()
             self._own = None
         with storage.translate_os_errors(self._folder):
+            marks = list(self._folder.glob(f"{self._prefix}part-*.done"))
+            _check_marks(marks, self._folder.glob(f"{self._prefix}part-*.begun"), self._destination, num_parts)
             parts = sorted(self._folder.glob(f"{self._prefix}part-*.arrow"), key=_number_of)
             if not parts:
-                raise UsageError(
-                    "there are no rows", state="Nothing was committed", next_step="Write some, or make no dataset"
-                )
+                step = "Write some, or make no dataset"
+                if not self._is_shared:
+                    step = f"{step}; parts of several writers take one spool, which each of them names"
+                raise UsageError("there are no rows", state=_NOTHING, next_step=step)
             self._convert(parts)
-        self._remove(parts)
+        self._remove([*parts, *marks])
         self._is_closed = True
 
     def close(self) -> None:
@@ -173,8 +195,12 @@ class Writer:
         self._check_open()
         if self._is_shared:
             raise UsageError("rows of a writer with a spool go to parts", next_step="Write to writer.part(0)")
+        if self._gave_parts:
+            raise UsageError(
+                "rows were written to parts of the writer", next_step="Write all rows to parts, or all to the writer"
+            )
         if self._own is None:
-            self._own = self.part(0)
+            self._own = self._part(0)
         return self._own
 
     def _convert(self, parts: Sequence[Path]) -> None:
@@ -216,12 +242,17 @@ class Part:
 
     Args:
         schema: Of all rows; None takes that of the values.
+        destination: Of the writer.
     """
 
-    def __init__(self, folder: Path, name: str, schema: pa.Schema | None) -> None:
+    def __init__(self, folder: Path, name: str, schema: pa.Schema | None, destination: str) -> None:
         self._target = folder / f"{name}.arrow"
         # Two processes may write one part, where the first seems lost.
-        self._file = ArrowFile(folder / f"{name}.{secrets.token_hex(4)}")
+        own = folder / f"{name}.{secrets.token_hex(4)}"
+        self._file, self._mark = ArrowFile(own), own.with_name(f"{own.name}.begun")
+        with storage.translate_os_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._mark.write_text(destination, encoding="utf-8")
         self._schema = schema
         self._rows: list[dict[str, Any]] = []
         self._num_bytes = 0
@@ -250,11 +281,13 @@ class Part:
             self._flush()
             if paths := self._file.close():
                 unite_files(paths, self._target)
+            if self._mark.exists():
+                self._mark.replace(self._target.with_suffix(".done"))
 
     def discard(self) -> None:
         """Removes the part."""
         with self._lock:
-            for path in self._file.close():
+            for path in (*self._file.close(), self._mark):
                 path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -289,6 +322,30 @@ def _declared(feature: Feature) -> dict[str, Any]:
     said = {name: getattr(feature, name) for name in ("dtype", "vocabulary", "nullable", "media_type", "timezone")}
     said["shape"] = ["*" if size is None else size for size in feature.shape] or None
     return {name: value for name, value in said.items() if value is not None}
+
+
+def _check_marks(whole: Sequence[Path], begun: Iterable[Path], destination: str, num_parts: int | None) -> None:
+    numbers = {_number_of(mark): mark for mark in whole}
+    open_parts = {_number_of(Path(mark.name.split(".")[0])): mark for mark in begun}
+    if unfinished := sorted(open_parts.keys() - numbers):
+        raise UsageError(
+            f"part {unfinished[0]:,} was begun and is not whole",
+            state=_NOTHING,
+            next_step=f"Write it again, or give it up by removing {open_parts[unfinished[0]]}",
+        )
+    if others := [number for number, mark in sorted(numbers.items()) if mark.read_text("utf-8") != destination]:
+        of = numbers[others[0]].read_text("utf-8")
+        raise UsageError(
+            f"part {others[0]:,} was written for {storage.redact(of)}",
+            state=_NOTHING,
+            next_step="Give each dataset another spool",
+        )
+    if num_parts is not None and len(numbers) != num_parts:
+        raise UsageError(
+            f"{len(numbers):,} parts are whole, and not {num_parts:,}",
+            state=_NOTHING,
+            next_step="Write the others first",
+        )
 
 
 def _link(path: Path, name: Path) -> None:

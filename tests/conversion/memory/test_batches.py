@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+import shardkit
 from shardkit.conversion.memory.batches import BATCH_ROWS, batches_of
 from shardkit.errors import UsageError
 
@@ -91,6 +92,9 @@ def test_batches_are_small():
         ([1, 2], "a row is of type int, and not a dict"),
         ([("a", 1)], "a row is of type tuple"),
         ({"x": [1, 2], "y": [1]}, "'x' 2, 'y' 1"),
+        ({"train": pa.table({"x": [1]}), "test": pa.table({"x": [2]})}, "'train' is a table, and not a column"),
+        (pa.table([[1], [2]], names=["a", "a"]), "two columns are called 'a'"),
+        (np.array(3), "holds no rows"),
         ([{"x": 1}, {"x": "a"}], "the values of column 'x' have no common type"),
         ([{"x": object()}], "the values of column 'x' have no common type"),
     ],
@@ -105,7 +109,7 @@ def test_what_is_no_rows_is_refused(data, said):
 @pytest.mark.full
 def test_rows_of_libraries_with_types_of_their_own():
     polars, pandas = pytest.importorskip("polars"), pytest.importorskip("pandas")
-    frames = [pandas.DataFrame({"c": pandas.Categorical([c])}, index=[c]) for c in "xy"]
+    frames = [pandas.DataFrame({"c": pandas.Categorical([c])}, index=[i]) for i, c in enumerate("xy")]
     expected = [{"c": "x"}, {"c": "y"}]
     assert (
         rows_of(frames)
@@ -148,3 +152,35 @@ def test_values_that_would_lose_something_are_refused(values):
 def test_data_without_columns_is_refused(data):
     with pytest.raises(UsageError):
         rows_of(data)
+
+
+@pytest.mark.full
+def test_an_index_of_words_is_a_column():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"n": [1, 2]}, index=["a", "b"])
+    assert rows_of(frame) == [{"n": 1, "index_level_0": "a"}, {"n": 2, "index_level_0": "b"}]
+    assert rows_of(pandas.DataFrame({"n": [1, 2, 3]})[1:]) == [{"n": 2}, {"n": 3}]
+
+
+@pytest.mark.full
+def test_hugging_face_datasets_keep_types_and_classes(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"label": datasets.ClassLabel(names=["cat", "dog"]), "n": datasets.Value("int8")})
+    rows = datasets.Dataset.from_dict({"label": [0, 1, 1, 0], "n": [1, 2, 3, 4]}, features=features).select([3, 1])
+    assert rows_of(rows) == [{"label": 0, "n": 4}, {"label": 1, "n": 2}]
+    for number, data in enumerate((rows, rows.to_iterable_dataset())):
+        shardkit.convert(data, tmp_path / str(number))
+        label, n = shardkit.open(tmp_path / str(number))["train"].features
+        assert (label.vocabulary, n.dtype) == (("cat", "dog"), "int8")
+    with pytest.raises(UsageError, match="'train' is a table"):
+        rows_of(datasets.DatasetDict({"train": rows, "test": rows}))
+
+
+@pytest.mark.full
+def test_a_loader_of_torch_gives_batches():
+    torch = pytest.importorskip("torch")
+    rows = [{"x": float(i), "grid": np.full((2, 2), i)} for i in range(5)]
+    loader = torch.utils.data.DataLoader(rows, batch_size=2)
+    assert [row["x"] for row in rows_of(loader)] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert rows_of(loader)[3]["grid"] == [[3, 3], [3, 3]]
+    assert [row["x"] for row in rows_of(torch.utils.data.DataLoader(rows, batch_size=None))] == [0, 1, 2, 3, 4]

@@ -30,6 +30,8 @@ def test_keywords_are_the_options_of_the_command():
     }  # fmt: skip
     assert found == parse_request(typed, ("a.csv",), "out")
     assert request_of({"split": ["a=0.5", "b=0.5"]}, (), "o") == request_of({"split": {"a": 0.5, "b": 0.5}}, (), "o")
+    for rate in (2, 2.0):
+        assert request_of({"video": "frames", "video_fps": rate}, (), "o").source.video_fps == 2
     for size, expected in ((224, (224, 224)), ((240, 320), (240, 320)), ("240x320", (240, 320))):
         assert request_of({"image_size": size}, (), "o").transforms.image_size == expected
 

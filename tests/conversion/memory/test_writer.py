@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import re
 import signal
 import subprocess
 import sys
@@ -187,7 +188,7 @@ def test_a_commit_that_fails_keeps_the_parts(tmp_path):
     with pytest.raises(ConflictError):
         writer.commit()
     writer.close()
-    assert [p.name for p in spool.iterdir()] == ["part-00000.arrow"]
+    assert sorted(p.name for p in spool.iterdir()) == ["part-00000.arrow", "part-00000.done"]
     shardkit.Writer(destination, spool=spool, append=True).commit()
     assert sorted(row["i"] for row in rows_in(destination)) == [0, 1]
 
@@ -215,9 +216,56 @@ def test_parts_are_numbered_and_whole(tmp_path):
             writer.part(wrong)
     with pytest.raises(UsageError, match="go to parts"):
         writer.write({"i": 1})
-    writer.commit()
-    assert [row["i"] for row in rows_in(destination)] == [7, 8, 99_999, 100_000]
+    with pytest.raises(UsageError, match="part 3 was begun and is not whole"):
+        writer.commit()
     unfinished.discard()
+    with pytest.raises(UsageError, match="4 parts are whole, and not 5"):
+        writer.commit(num_parts=5)
+    with pytest.raises(UsageError, match=f"part 7 was written for {re.escape(str(destination))}"):
+        shardkit.Writer(tmp_path / "other", spool=spool).commit()
+    writer.commit(num_parts=4)
+    assert [row["i"] for row in rows_in(destination)] == [7, 8, 99_999, 100_000]
+
+
+def test_rows_go_to_parts_or_to_the_writer(tmp_path):
+    for first, second in (("write", "part"), ("part", "write")):
+        with contextlib.suppress(UsageError), shardkit.Writer(tmp_path / "out") as writer:
+            writer.write({"i": 1}) if first == "write" else writer.part(0).discard()
+            with pytest.raises(UsageError, match="rows were written to"):
+                writer.write({"i": 1}) if second == "write" else writer.part(0)
+            raise UsageError("no dataset", next_step="None")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_part_that_was_killed_is_missed(tmp_path):
+    code = f"""
+import os, signal, shardkit
+part = shardkit.Writer({str(tmp_path / "out")!r}, spool={str(tmp_path / "spool")!r}).part(1)
+part.write({{"i": 2}})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    write_part(tmp_path / "spool", tmp_path / "out", 0, [{"i": 1}])
+    with pytest.raises(UsageError, match="part 1 was begun"):
+        shardkit.Writer(tmp_path / "out", spool=tmp_path / "spool").commit()
+    write_part(tmp_path / "spool", tmp_path / "out", 1, [{"i": 2}])
+    shardkit.Writer(tmp_path / "out", spool=tmp_path / "spool").commit()
+    assert sorted(row["i"] for row in rows_in(tmp_path / "out")) == [1, 2]
+
+
+def test_features_refuse_what_they_do_not_hold_and_take_their_shape(tmp_path):
+    features = (make_feature("n", "int32"), make_feature("grid", "float32", (2, 3)), make_feature("ids", "int8", (2,)))
+    grid = [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    writer = shardkit.Writer(tmp_path / "out", features)
+    writer.write({"n": 3.0, "grid": grid, "ids": [1, 2]})
+    writer.write_batch({"n": [4], "grid": np.array([grid], np.float32), "ids": [[1, 2]]})
+    writer.commit()
+    assert [np.asarray(row["grid"]).tolist() for row in shardkit.open(tmp_path / "out")["train"]] == [grid, grid]
+    for wrong in ({"n": 3.7}, {"ids": [1.5, 2]}, {"n": 2**40}):
+        with pytest.raises(UsageError), shardkit.Writer(tmp_path / "wrong", features) as writer:
+            writer.write(wrong)
+    with pytest.raises(UsageError, match="features are made by"):
+        shardkit.Writer(tmp_path / "out", {"n": "int32"})
 
 
 def test_two_writers_of_one_destination_do_not_disturb_each_other(tmp_path):
