@@ -46,7 +46,10 @@ def find_broken(root: str) -> list[BrokenVersion]:
     """
     refuse_link(root, MANIFESTS_DIR)
     broken = []
-    for number in find_versions(root):
+    numbers = find_versions(root)
+    if not numbers:
+        raise _no_dataset(root)
+    for number in numbers:
         try:
             _ = open_dataset(root, number).shards
         except (DamageError, UsageError) as error:
@@ -54,6 +57,12 @@ def find_broken(root: str) -> list[BrokenVersion]:
                 broken.append(found)
                 _refuse_folder(root, manifest_path(number))
     return broken
+
+
+def _no_dataset(root: str) -> UsageError:
+    return UsageError(
+        "there is no dataset", where=storage.redact(root), next_step="Check the path; nothing was removed"
+    )
 
 
 def as_broken(number: int, error: DamageError | UsageError, *, is_there: bool) -> BrokenVersion | None:
@@ -90,9 +99,7 @@ def take_inventory(root: str, work_root: str, exchange_root: str | None = None) 
     handed = () if exchange_root is None else tuple(_exchange_folders(root, exchange_root, live))
     is_empty = all(is_mark(file.path.rpartition("/")[2]) for file in files)
     if is_empty and not versions and not work and not rows and not handed:
-        raise UsageError(
-            "there is no dataset", where=storage.redact(root), next_step="Check the path; nothing was removed"
-        )
+        raise _no_dataset(root)
     prefixes = (f"{storage.join(root, DATA_DIR)}/", f"{storage.join(root, MANIFESTS_DIR)}/")
     uploads = tuple(
         Upload(_relative(found.path, root), found.upload_id, found.started_at)

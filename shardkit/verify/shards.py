@@ -206,6 +206,13 @@ class _ShardReader:
                 self._read(file)
         except FileNotFoundError:
             self._add("the file is missing")
+        except PermissionError as error:
+            raise StorageError(
+                "a shard cannot be read",
+                where=storage.redact(self.url),
+                why=(error.strerror or str(error)).lower(),
+                next_step="Check that it may be read, then verify again; its bytes may be right",
+            ) from error
         except OSError as error:
             self._add(f"the file cannot be read: {(error.strerror or str(error)).lower()}", byte=self._position)
         # A record that does not decode must not hide damage to bytes, so both are counted apart.

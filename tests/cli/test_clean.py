@@ -55,6 +55,12 @@ def test_the_version_before_is_the_newest_again(capsys, place, harm):
     assert "every version can be opened" in run(capsys, "clean", place.root, "--drop-broken-version")[1]
 
 
+def test_a_path_without_a_dataset_is_no_sound_one(capsys, tmp_path):
+    code, _, err = run(capsys, "clean", tmp_path / "nowhere", "--drop-broken-version", "--delete")
+    assert code == 2
+    assert "there is no dataset" in err
+
+
 def test_no_version_that_was_made_meanwhile_is_dropped(place):
     """A version is made again by its number between the look of a dropping and its end: the conversion waits."""
     lose_table(place)

@@ -327,6 +327,13 @@ def _translated(file: RawFile) -> Iterator[None]:
 def _translation(error: Exception, file: RawFile) -> ShardkitError:
     if file.compression is None or getattr(error, "errno", None):
         return StorageError("the file cannot be read", where=place(file), why=str(error))
-    what = f"the {file.compression} file is cut off or damaged"
     why = str(error)
+    if isinstance(error, lzma.LZMAError) and "memory" in why.lower():
+        return DamagedFileError(
+            "the xz file is refused",
+            where=place(file),
+            why=f"its dictionary takes more than {format_size(_MAX_DICTIONARY_BYTES)}",
+            next_step="Compress it anew by xz -9, whose dictionary has 64 MiB, or decompress it",
+        )
+    what = f"the {file.compression} file is cut off or damaged"
     return DamagedFileError(what, where=place(file), why=why[:1].lower() + why[1:])

@@ -9,6 +9,7 @@ import random
 import tarfile
 import tracemalloc
 import zipfile
+import zlib
 
 import pytest
 
@@ -295,6 +296,16 @@ def test_bytes_behind_a_compressed_table_are_found_and_zeros_are_not(tmp_path, p
     damaged = write_file(tmp_path, pack(table) + b"garbage", "damaged/a.csv")
     with pytest.raises(DamagedFileError, match="is cut off or damaged"):
         rows_of(list_inputs([str(damaged)]).files)
+
+
+def test_a_dictionary_that_memory_does_not_hold_is_no_damage(tmp_path):
+    header = bytearray(lzma.compress(b"a,b\n1,2\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 2**20}]))
+    # The size of the dictionary is a byte of the header of the block, with a checksum behind it.
+    assert header[16] == 16
+    header[16] = 36
+    header[20:24] = zlib.crc32(header[12:20]).to_bytes(4, "little")
+    with pytest.raises(DamagedFileError, match="its dictionary takes more than 256 MiB"):
+        rows_of(list_inputs([str(write_file(tmp_path, bytes(header), "a.csv.xz"))]).files)
 
 
 def test_a_member_that_cannot_be_opened_does_not_hide_the_others(tmp_path):
