@@ -8,6 +8,7 @@ import sys
 import urllib.request
 
 import pytest
+import yaml
 
 import shardkit
 from shardkit.errors import ConflictError, StorageError, UsageError
@@ -305,6 +306,15 @@ def test_the_card_names_the_splits_and_datasets_reads_what_is_exported(hub, api,
         [sys.executable, "-c", code, f"{repository}-own"], env=environment, capture_output=True, text=True, check=False
     )
     assert str(sum(range(NUM_FILES * 100))) in done.stdout, done.stderr
+    for folder, kind in (("more", "csv"), ("more", "csv"), ("parquet", "parquet")):
+        again = run_shardkit("export-data", f"{root}/shards", f"{root}/{folder}", "--to", kind, "--split", "test")
+        assert again.returncode == (4 if folder == "parquet" else 0), again.stderr
+    card = storage.read_bytes(f"{root}/README.md").decode()
+    configs = yaml.safe_load(card.split("---")[1])["configs"]
+    assert [(c["config_name"], [f["path"] for f in c["data_files"]]) for c in configs] == [
+        ("default", ["parquet/train-*.parquet", "parquet/test-*.parquet"]),
+        ("more", ["more/test-*.csv"]),
+    ]
 
 
 def test_a_card_of_somebody_else_stays(hub, api, repository, tmp_path):
