@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import Any, BinaryIO, Self, Unpack, cast
 
 import msgspec
 import pyarrow as pa
@@ -42,6 +42,7 @@ from shardkit.dataset.open import newest_version
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
 from shardkit.storage import files as storage
+from shardkit.storage.temporary_files import try_lock
 
 _READ_BYTES = 1 << 20
 _NOTHING = "Nothing was committed"
@@ -106,6 +107,9 @@ class Writer:
         self._folder = Path(spool).absolute() if spool is not None else storage.local_path(work_root) / ROWS_FOLDER
         self._prefix = "" if self._is_shared else f"{secrets.token_hex(8)}-"
         self._own: Part | None = None
+        self._lock: BinaryIO | None = None
+        # Programs write from several threads.
+        self._mutex = threading.Lock()
         self._gave_parts = False
         self._is_closed = False
 
@@ -137,6 +141,12 @@ class Writer:
         return self._part(index)
 
     def _part(self, index: int) -> Part:
+        if not self._is_shared and self._lock is None:
+            with storage.translate_os_errors(self._folder):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                _remove_dead(self._folder)
+                self._lock = (self._folder / f"{self._prefix}lock").open("wb")
+                try_lock(self._lock.fileno())
         schema = None if self._features is None else arrow_schema(self._features)
         return Part(self._folder, f"{self._prefix}part-{index:05d}", schema, self._destination)
 
@@ -164,8 +174,8 @@ class Writer:
                     step = f"{step}; parts of several writers take one spool, which each of them names"
                 raise UsageError("there are no rows", state=_NOTHING, next_step=step)
             self._convert(parts)
-        self._remove([*parts, *marks])
         self._is_closed = True
+        self._remove([*parts, *marks, *self._released()])
 
     def close(self) -> None:
         """Removes the rows that were written here and not committed, but for parts in a `spool`."""
@@ -173,6 +183,7 @@ class Writer:
         if self._own is not None:
             self._own.discard()
             self._own = None
+        self._released()
         self._remove([] if self._is_shared else list(self._folder.glob(f"{self._prefix}*")))
 
     def __enter__(self) -> Self:
@@ -199,9 +210,10 @@ class Writer:
             raise UsageError(
                 "rows were written to parts of the writer", next_step="Write all rows to parts, or all to the writer"
             )
-        if self._own is None:
-            self._own = self._part(0)
-        return self._own
+        with self._mutex:
+            if self._own is None:
+                self._own = self._part(0)
+            return self._own
 
     def _convert(self, parts: Sequence[Path]) -> None:
         """Converts links to the parts: their names and sizes name the dataset, and must tell other rows from these."""
@@ -226,6 +238,12 @@ class Writer:
             run_request(request, self._workers, can_go_on=False)
         finally:
             self._remove(made)
+
+    def _released(self) -> list[Path]:
+        if self._lock is None:
+            return []
+        self._lock.close()
+        return [Path(self._lock.name)]
 
     def _remove(self, paths: Sequence[Path]) -> None:
         for path in paths:
@@ -256,7 +274,6 @@ class Part:
         self._schema = schema
         self._rows: list[dict[str, Any]] = []
         self._num_bytes = 0
-        # Programs write from several threads.
         self._lock = threading.RLock()
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -322,6 +339,15 @@ def _declared(feature: Feature) -> dict[str, Any]:
     said = {name: getattr(feature, name) for name in ("dtype", "vocabulary", "nullable", "media_type", "timezone")}
     said["shape"] = ["*" if size is None else size for size in feature.shape] or None
     return {name: value for name, value in said.items() if value is not None}
+
+
+def _remove_dead(folder: Path) -> None:
+    """Removes the rows of writers whose processes were killed: their locks ended with them."""
+    for path in folder.glob("*-lock"):
+        with contextlib.suppress(OSError), path.open("r+b") as file:
+            if try_lock(file.fileno()):
+                for left in folder.glob(f"{path.name.removesuffix('lock')}*"):
+                    left.unlink(missing_ok=True)
 
 
 def _check_marks(whole: Sequence[Path], begun: Iterable[Path], destination: str, num_parts: int | None) -> None:

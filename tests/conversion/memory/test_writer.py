@@ -138,8 +138,15 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
     assert list_versions(str(tmp_path / "out")) == []
-    shardkit.convert([{"i": 1}], tmp_path / "out")
+    assert list(tmp_path.rglob("*.open"))
+    with shardkit.Writer(tmp_path / "out") as alive:
+        alive.write({"i": 1})
+        # A writer that lives keeps its rows, whatever another one begins.
+        other = shardkit.Writer(tmp_path / "out")
+        other.write({"i": 2})
+        other.close()
     assert rows_in(tmp_path / "out") == [{"i": 1}]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["data", "manifests"]
 
 
 def test_errors_say_what_and_leave_the_dataset_as_it_was(tmp_path):
