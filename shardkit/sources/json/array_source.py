@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
 
 import msgspec
 
@@ -36,6 +35,7 @@ _SCAN_BYTES = 2 * MiB
 _RECOGNIZED = re.compile(rb"\s*(\[\s*\{|\{[ \t\r]*\n)")
 _EMPTY = re.compile(rb"\s*\[\s*\]\s*")
 _CALLED_JSON = re.compile(r"\.json(\.\w+)?$", re.IGNORECASE)
+_TOLERANT = SourceOptions(tolerates_bad_rows=True)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,15 @@ class JsonArraySource(SampledSource):
         file = files[split.file_start]
         with guard_unchanged(file):
             folders = FolderColumns(file, features)
-            modes = _modes(file, folders.stored)
+            pieces: Iterator[Elements] = _read_elements(
+                file, options, self.batch_bytes, start=split.start, stop=split.stop
+            )
+            if file.num_bytes <= HEAD_BYTES and file.compression is None:
+                # Of thousands of small files each is read once.
+                first = list(islice(pieces, 1))
+                modes, pieces = _modes_of(folders.stored, file, first), chain(first, pieces)
+            else:
+                modes = _modes(file, folders.stored)
             decoder, line_filter = readers(folders.stored, modes, options)
             tolerates = options.tolerates_bad_rows
             lines = LineNumbers(file, _RULE)
@@ -93,7 +101,7 @@ class JsonArraySource(SampledSource):
                 tolerates_bad_rows=tolerates,
                 rows_before=lambda: _count_elements(file, options, split.start),
             )
-            for elements in _read_elements(file, options, self.batch_bytes, start=split.start, stop=split.stop):
+            for elements in pieces:
                 data = elements.as_lines()
                 block = TextBlock(memoryview(elements.data), elements.offset, elements.is_last)
                 parsed = try_decode(decoder, data)
@@ -190,8 +198,12 @@ def _wider_rows(files: tuple[RawFile, ...], options: SourceOptions, features: Fe
 
 
 def _head_rows(file: RawFile, options: SourceOptions) -> Rows:
+    return _first_rows(file, _read_elements(file, options, HEAD_BYTES, is_head=True), options)
+
+
+def _first_rows(file: RawFile, pieces: Iterable[Elements], options: SourceOptions) -> Rows:
     rows: Rows = []
-    for elements in islice(_read_elements(file, options, HEAD_BYTES, is_head=True), 1):
+    for elements in islice(pieces, 1):
         texts = elements.as_lines().split(b"\n")[:HEAD_ROWS]
         for row, (text, start) in enumerate(zip(texts, elements.starts.tolist(), strict=False), start=1):
             value, problem = parse_line(text, elements.offset + start)
@@ -206,7 +218,8 @@ def _head_rows(file: RawFile, options: SourceOptions) -> Rows:
 
 @functools.lru_cache(maxsize=64)
 def _modes(file: RawFile, features: Features) -> dict[str, Mode]:
-    rows: list[dict[str, Any]] = []
-    options = SourceOptions(tolerates_bad_rows=True)
-    rows = [row for _, row in _head_rows(file, options)]
-    return written_modes(features, rows)
+    return _modes_of(features, file, _read_elements(file, _TOLERANT, HEAD_BYTES, is_head=True))
+
+
+def _modes_of(features: Features, file: RawFile, pieces: Iterable[Elements]) -> dict[str, Mode]:
+    return written_modes(features, [row for _, row in _first_rows(file, pieces, _TOLERANT)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -160,10 +161,16 @@ class JsonLineFilter:
 
 def readers(features: Features, modes: Mapping[str, Mode], options: SourceOptions) -> tuple[RowDecoder, JsonLineFilter]:
     """Returns the decoder of a file's lines, and the filter that finds bad lines where it fails."""
-    allows = options.allows_duplicate_keys
-    dropped = options.drop_columns
-    decoder = RowDecoder(features, modes, allows_duplicate_keys=allows, dropped=dropped)
-    return decoder, JsonLineFilter(features, modes, allows_duplicate_keys=allows, dropped=dropped)
+    return _readers(features, tuple(sorted(modes.items())), options.allows_duplicate_keys, options.drop_columns)
+
+
+# Of thousands of small files all have the same.
+@functools.lru_cache(maxsize=8)
+def _readers(
+    features: Features, modes: tuple[tuple[str, Mode], ...], allows: bool, dropped: tuple[str, ...]
+) -> tuple[RowDecoder, JsonLineFilter]:
+    decoder = RowDecoder(features, dict(modes), allows_duplicate_keys=allows, dropped=dropped)
+    return decoder, JsonLineFilter(features, dict(modes), allows_duplicate_keys=allows, dropped=dropped)
 
 
 def wider_lines(decoder: RowDecoder, line_filter: JsonLineFilter, data: bytes) -> Iterable[tuple[int, bytes]]:
