@@ -51,7 +51,7 @@ def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
                 next_step="Give one table with all rows; split_column names a column that tells the split of each",
             )
         yield from _batches_of_columns({str(name): plain(column) for name, column in data.items()})
-    elif hasattr(data, "batch_size") and hasattr(data, "collate_fn") and data.batch_size is not None:
+    elif hasattr(data, "collate_fn") and getattr(data, "batch_sampler", None) is not None:
         # A loader of PyTorch gives batches.
         for item in data:
             yield from batches_of(item if isinstance(item, Mapping) else [item])

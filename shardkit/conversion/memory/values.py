@@ -95,9 +95,10 @@ def _typed(values: Any, type_: pa.DataType | None) -> pa.Array:
 
 
 def _flat(value: Any) -> Any:
-    while (
-        isinstance(value, list | tuple | np.ndarray) and len(value) and isinstance(value[0], list | tuple | np.ndarray)
-    ):
+    if isinstance(value, np.ndarray):
+        return value.reshape(-1)
+    lists = (list, tuple, np.ndarray)
+    while isinstance(value, lists) and len(value) and isinstance(value[0], lists):
         value = [item for part in value for item in part]
     return value
 

@@ -183,4 +183,6 @@ def test_a_loader_of_torch_gives_batches():
     loader = torch.utils.data.DataLoader(rows, batch_size=2)
     assert [row["x"] for row in rows_of(loader)] == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert rows_of(loader)[3]["grid"] == [[3, 3], [3, 3]]
+    batches = torch.utils.data.DataLoader(rows, batch_sampler=[[4, 0], [2]])
+    assert [row["x"] for row in rows_of(batches)] == [4, 0, 2]
     assert [row["x"] for row in rows_of(torch.utils.data.DataLoader(rows, batch_size=None))] == [0, 1, 2, 3, 4]
