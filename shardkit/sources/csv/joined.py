@@ -65,7 +65,5 @@ def _joined(written: Sequence[tuple[RawFile, Dialect]], name: str) -> str:
         for file, dialect in written
     )
     # A row that one file lacks stays, with empty cells.
-    command = (
-        f'import pandas; {one}.merge({other}, on={json.dumps(name)}, how="outer").to_csv("{_TARGET}", index=False)'
-    )
+    command = f'{one}.merge({other}, on={json.dumps(name)}, how="outer").to_csv("{_TARGET}", index=False)'
     return f"To have them as columns, run  python -c {shlex.quote(f'import pandas; {command}')}  and convert {_TARGET}"
