@@ -370,16 +370,9 @@ class _ShardReader:
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _add(
-        self,
-        problem: str,
-        *,
-        block: int | None = None,
-        byte: int | None = None,
-        record: int | None = None,
-        first: bool = False,
-    ) -> None:
-        damage = Damage(path=self._shard.path, problem=problem, block=block, byte=byte, record=record)
+    def _add(self, problem: str, *, first: bool = False, **place: int) -> None:
+        """Notes a damage; its place is `block`, `byte` and `record`, as far as they are known."""
+        damage = Damage(path=self._shard.path, problem=problem, **place)
         self._num_damages += 1
         self._damages.insert(0 if first else len(self._damages), damage)
         del self._damages[MAX_LISTED:]
