@@ -1,8 +1,11 @@
 """Two tables that share a column of identifiers are refused, with a command that joins them."""
 
 import csv
+import os
 import re
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +32,8 @@ def test_the_command_joins_all_rows_and_keeps_their_digits(tmp_path, delimiter):
     (tmp_path / "it's").mkdir()
     step = advice(tmp_path / "it's", FEATURES.replace(",", delimiter), LABELS.replace("001,cat\n", ""))
     command = re.search(r"run  (python -c .*?)  and convert joined\.csv", step)[1]
-    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, env={**os.environ, "PATH": path}, check=True)
     with (tmp_path / "joined.csv").open(newline="") as file:
         header, *rows = csv.reader(file)
     assert header == ["id", "x", "label"]

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.campaign import in_campaign
 from tests.support.engines.native import LIGHT_JAVA, ray_cluster, spark_cluster
 from tests.support.training.outputs import assert_same, learned
 from tests.support.training.workers import FEATURES, SETTINGS, finish_all, labelled_rows, start_processes, train_command
@@ -48,7 +49,7 @@ def on_ray() -> Iterator[tuple[str, ...]]:
         yield words_of("ray", f"address={address}")
 
 
-@pytest.fixture(params=["spark", "ray"])
+@pytest.fixture(params=["spark", *in_campaign("ray")])
 def cluster(request) -> tuple[str, ...]:
     """Returns the options that name a cluster of two places, each on a host of its own as far as it knows."""
     return request.getfixturevalue(f"on_{request.param}")
