@@ -208,6 +208,7 @@ def test_damaged_files_do_not_keep_others_from_being_inspected(tmp_path):
         JsonArraySource().infer(files, SourceOptions())
 
 
+@pytest.mark.full
 def test_cut_off_anywhere_is_never_a_shorter_file(tmp_path):
     text = json.dumps([{"a": i, "b": f'"{i}]'} for i in range(5)], indent=1)
     features = (make_feature("a", "int64"), make_feature("b", "string"))
