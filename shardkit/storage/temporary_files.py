@@ -8,7 +8,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -69,17 +69,27 @@ def try_lock(handle: int) -> bool:
     return True
 
 
-def _create_beside(target: Path) -> tuple[Path, BinaryIO]:
+def create_locked(name: Callable[[], Path]) -> tuple[Path, BinaryIO]:
+    """Creates a file and takes its lock; again where another process removes it in between.
+
+    The lock ends with the process, which tells a file that is being written from one that a killed process left.
+
+    Args:
+        name: Gives a path that does not exist.
+    """
     while True:
-        path = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
+        path = name()
         # Unlike those of `tempfile`, they get the permissions that the umask gives, which they keep when published.
         file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
-        # The lock ends with the process, which tells a file that is being written from one that a killed process left.
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
             return path, file
-        file.close()  # Removed between its creation and its lock.
+        file.close()
+
+
+def _create_beside(target: Path) -> tuple[Path, BinaryIO]:
+    return create_locked(lambda: target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}"))
 
 
 def remove_dead(folder: Path) -> None:

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler  # noqa: E402
 
 from shardkit.adapters.torch import BatchDataset, ExampleDataset, RaggedTensors, to_tensors  # noqa: E402
+from shardkit.conversion.memory.batches import batches_of  # noqa: E402
 from shardkit.errors import UsageError  # noqa: E402
 from shardkit.features import arrow_schema, make_feature  # noqa: E402
 from shardkit.reading.splits import Splits  # noqa: E402
@@ -259,3 +260,17 @@ def test_half_a_place_is_refused(splits):
         BatchDataset(splits["train"], global_batch_size=8, rank=1)
     with pytest.raises(UsageError, match="no multiple of the 3 workers"):
         BatchDataset(splits["train"], global_batch_size=8, rank=1, world_size=3)
+
+
+def test_a_loader_of_torch_gives_batches():
+    rows = [{"x": float(i), "grid": np.full((2, 2), i)} for i in range(5)]
+    loader = DataLoader(rows, batch_size=2)
+    assert [row["x"] for row in in_rows(loader)] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert in_rows(loader)[3]["grid"] == [[3, 3], [3, 3]]
+    batches = DataLoader(rows, batch_sampler=[[4, 0], [2]])
+    assert [row["x"] for row in in_rows(batches)] == [4, 0, 2]
+    assert [row["x"] for row in in_rows(DataLoader(rows, batch_size=None))] == [0, 1, 2, 3, 4]
+
+
+def in_rows(data):
+    return [row for batch in batches_of(data) for row in batch.to_pylist()]

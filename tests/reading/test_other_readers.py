@@ -147,7 +147,9 @@ def test_spark_takes_a_split_and_its_parquet(tmp_path):
         pytest.skip("Spark is not here")
     dataset = write(tmp_path / "set", FEATURES, "gzip")
     Export(shardkit.open(dataset.url), str(tmp_path / "out"), ExportRequest("parquet")).write(num_threads=1)
-    schema = printed_reader(dataset, "spark").split('"""')[1]
+    names = {}
+    exec(printed_reader(dataset, "spark").partition("\nspark =")[0], names)  # noqa: S102 - this is what users do with it
+    schema = ", ".join(names["SCHEMA"])
     given = [dataset.url, str(tmp_path / "out" / "train-00000-of-00001.parquet"), schema]
     done = run([sys.executable, "-c", OF_SPARK, *given], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -6,6 +6,7 @@ It is made from the manifest and the shard table alone.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from shardkit.cli.pages.tf_spec import describe, list_files, render_spec
 from shardkit.dataset.open import Dataset
@@ -16,35 +17,35 @@ from shardkit.storage import files as storage
 _OF_RAY = {"int64_list": "INT", "float_list": "FLOAT"}
 _OF_SPARK = {"int64_list": "BIGINT", "float_list": "FLOAT"}
 
-_RAY = '''\
+_RAY = """\
 import ray
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 FILES = {files}
-SCHEMA = r"""
+SCHEMA = [
 {schema}
-"""
+]
 
 rows = ray.data.read_tfrecords(
     FILES,
-    tf_schema=text_format.Parse(SCHEMA, schema_pb2.Schema()),
+    tf_schema=text_format.Parse("\\n".join(SCHEMA), schema_pb2.Schema()),
     arrow_open_stream_args={{"compression": {compression}}},
 )
-'''
+"""
 
-_SPARK = '''\
+_SPARK = """\
 # Takes the package spark-tfrecord of LinkedIn, which spark.jars.packages names.
 from pyspark.sql import SparkSession
 
 FILES = {files}
-SCHEMA = r"""
+SCHEMA = [
 {schema}
-"""
+]
 
 spark = SparkSession.builder.getOrCreate()
-rows = spark.read.format("tfrecord").option("recordType", "Example").schema(SCHEMA).load(FILES)
-'''
+rows = spark.read.format("tfrecord").option("recordType", "Example").schema(", ".join(SCHEMA)).load(FILES)
+"""
 
 
 def render_reader(dataset: Dataset, split: str | None, library: str) -> str:
@@ -70,14 +71,19 @@ def render_reader(dataset: Dataset, split: str | None, library: str) -> str:
 def _render_ray(dataset: Dataset, split: str) -> str:
     # It takes no globs.
     files = [storage.join(storage.redact(dataset.url), shard.path) for shard in dataset.split_shards(split)]
-    schema = "\n".join(map(_field_of_ray, dataset.manifest.features))
+    schema = _lines(map(_field_of_ray, dataset.manifest.features))
     compression = '"gzip"' if dataset.manifest.compression == "gzip" else "None"
     return _RAY.format(files=files, schema=schema, compression=compression)
 
 
 def _render_spark(dataset: Dataset, split: str) -> str:
     files, _ = list_files(dataset, split)
-    return _SPARK.format(files=files, schema=",\n".join(map(_column_of_spark, dataset.manifest.features)))
+    return _SPARK.format(files=files, schema=_lines(map(_column_of_spark, dataset.manifest.features)))
+
+
+def _lines(texts: Iterable[str]) -> str:
+    # Names of a dataset of others are texts in the program, and nothing else.
+    return "\n".join(f"    {text!r}," for text in texts)
 
 
 def _field_of_ray(feature: Feature) -> str:
@@ -101,6 +107,8 @@ def _remark(feature: Feature) -> str:
     array = "" if feature.is_scalar else f", of shape {shape}"
     if feature.stored_as == "little_endian_bytes":
         return f"little-endian {feature.dtype}{array}: numpy.frombuffer"
+    if feature.is_json or feature.dtype.startswith("decimal"):
+        return f"{'JSON' if feature.is_json else feature.dtype} in UTF-8{array}"
     meaning = "text in UTF-8" if feature.dtype == "string" else describe(feature)
     is_plain = feature.is_scalar and feature.dtype in ("int64", "float32", "bytes")
     return f"{meaning or ('' if is_plain else feature.dtype)}{array}"

@@ -11,6 +11,7 @@ import re
 from shardkit.dataset.open import Dataset
 from shardkit.encoding.codec import FILE_SUFFIX
 from shardkit.features import Feature
+from shardkit.messages import visible
 from shardkit.storage import files as storage
 
 _STORED = {"int64_list": "tf.int64", "float_list": "tf.float32", "bytes_list": "tf.string"}
@@ -73,7 +74,8 @@ def describe(feature: Feature) -> str:
         return "exact text until it is decoded as float64"
     if feature.is_json:
         return "JSON: json.loads(value.numpy()) gives the objects"
-    return feature.media_type or ""
+    # A comment of a dataset of others is one line.
+    return visible(feature.media_type or "")
 
 
 def _classes(name: str, classes: tuple[str, ...]) -> str:

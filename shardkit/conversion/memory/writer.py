@@ -42,7 +42,7 @@ from shardkit.dataset.open import newest_version
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
 from shardkit.storage import files as storage
-from shardkit.storage.temporary_files import try_lock
+from shardkit.storage.temporary_files import create_locked, try_lock
 
 _READ_BYTES = 1 << 20
 _NOTHING = "Nothing was committed"
@@ -145,8 +145,7 @@ class Writer:
             with storage.translate_os_errors(self._folder):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 _remove_dead(self._folder)
-                self._lock = (self._folder / f"{self._prefix}lock").open("wb")
-                try_lock(self._lock.fileno())
+                self._lock = create_locked(lambda: self._folder / f"{self._prefix}lock")[1]
         schema = None if self._features is None else arrow_schema(self._features)
         return Part(self._folder, f"{self._prefix}part-{index:05d}", schema, self._destination)
 
@@ -243,7 +242,7 @@ class Writer:
         if self._lock is None:
             return []
         self._lock.close()
-        return [Path(self._lock.name)]
+        return [self._folder / f"{self._prefix}lock"]
 
     def _remove(self, paths: Sequence[Path]) -> None:
         for path in paths:
@@ -343,7 +342,7 @@ def _declared(feature: Feature) -> dict[str, Any]:
 
 def _remove_dead(folder: Path) -> None:
     """Removes the rows of writers whose processes were killed: their locks ended with them."""
-    for path in folder.glob("*-lock"):
+    for path in folder.glob(f"{'[0-9a-f]' * 16}-lock"):
         with contextlib.suppress(OSError), path.open("r+b") as file:
             if try_lock(file.fileno()):
                 for left in folder.glob(f"{path.name.removesuffix('lock')}*"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
 import json
 import math
@@ -147,3 +148,14 @@ def test_it_tells_what_a_type_does_not(tmp_path, capsys):
     assert "# The classes of 'label': ['cat', 'dog']" in output
     assert "# 'many' has 1,000 classes, which shardkit inspect --json lists" in output
     assert "/test-*-of-*.tfrecord.gz" in output
+
+
+@pytest.mark.parametrize("library", ["tensorflow", "ray", "spark"])
+def test_names_of_others_are_texts_and_no_code(tmp_path, capsys, library):
+    odd = '"""\nboom() #`\''
+    features = (make_feature(odd, "int64"), make_feature("image", "bytes", media_type=f"image/png\n{odd}"))
+    batch = pa.RecordBatch.from_pylist([], schema=arrow_schema(features))
+    write_dataset(tmp_path / "a", features, {"train": batch})
+    assert main(["inspect", str(tmp_path / "a"), "--reader", library]) == 0
+    calls = [n.func for n in ast.walk(ast.parse(capsys.readouterr().out)) if isinstance(n, ast.Call)]
+    assert "boom" not in {func.id for func in calls if isinstance(func, ast.Name)}

@@ -174,15 +174,3 @@ def test_hugging_face_datasets_keep_types_and_classes(tmp_path):
         assert (label.vocabulary, n.dtype) == (("cat", "dog"), "int8")
     with pytest.raises(UsageError, match="'train' is a table"):
         rows_of(datasets.DatasetDict({"train": rows, "test": rows}))
-
-
-@pytest.mark.full
-def test_a_loader_of_torch_gives_batches():
-    torch = pytest.importorskip("torch")
-    rows = [{"x": float(i), "grid": np.full((2, 2), i)} for i in range(5)]
-    loader = torch.utils.data.DataLoader(rows, batch_size=2)
-    assert [row["x"] for row in rows_of(loader)] == [0.0, 1.0, 2.0, 3.0, 4.0]
-    assert rows_of(loader)[3]["grid"] == [[3, 3], [3, 3]]
-    batches = torch.utils.data.DataLoader(rows, batch_sampler=[[4, 0], [2]])
-    assert [row["x"] for row in rows_of(batches)] == [4, 0, 2]
-    assert [row["x"] for row in rows_of(torch.utils.data.DataLoader(rows, batch_size=None))] == [0, 1, 2, 3, 4]
