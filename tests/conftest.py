@@ -39,6 +39,11 @@ def pytest_xdist_auto_num_workers():
     return min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Names bytes by their argument: a compressed file may hold the time, and workers must collect equal names."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_collection_modifyitems(items):
     """Puts files with long tests first, so that no process is left alone with one at the end."""
     long = {item.path for item in items if item.get_closest_marker("slow")}
