@@ -61,6 +61,12 @@ _LISTED_COLUMNS = 5
 _FIRST_LINES = 16
 
 
+def _lines(data: bytes, start: int) -> tuple[bytes, int] | None:
+    # A quote may hold line ends, and may stay open.
+    records = data[start:]
+    return None if b'"' in data else (records, sum(1 for line in records.splitlines() if line))
+
+
 @dataclass(frozen=True)
 class CsvSource(SourceSettings):
     """Delimited text."""
@@ -200,10 +206,7 @@ class CsvSource(SourceSettings):
         dialect = next(iter(dialects.values()))
         if sorted(_kept(dialect, options)) != sorted(f.name for f in features):
             return None
-        # A quote may hold line ends, and may stay open.
-        texts = read_small_texts(
-            list(dialects), files, lambda index, data: None if b'"' in data else dialects[index].data_start, b""
-        )
+        texts = read_small_texts(list(dialects), files, options, lambda i, data: _lines(data, dialects[i].data_start))
         if texts is None:
             return None
         parser = CsvParser(dialect, features, options.null_values, options.max_field_bytes, options.leading_zeros)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -18,6 +18,7 @@ from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS
 from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head
 from shardkit.sources.json.bad_lines import parse_line, readers, wider_lines
 from shardkit.sources.json.decoder import try_decode
+from shardkit.sources.json.lines_source import decode_together
 from shardkit.sources.json.object_bounds import Elements, FrameError, State, iter_elements, state_behind_element
 from shardkit.sources.json.type_sample import Inferred, Rows, SampledSource, infer_features
 from shardkit.sources.json.value_modes import Mode, written_modes
@@ -25,6 +26,7 @@ from shardkit.sources.text.blocks import Lines, RecordTooLongError, TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers, line_at
 from shardkit.sources.text.rejected_records import BadRecord, BatchMaker, GoodRecords
 from shardkit.sources.text.splits import cut_file
+from shardkit.sources.text.together import read_small_texts
 from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.units import KiB, MiB, format_size
 
@@ -35,6 +37,8 @@ _SCAN_BYTES = 2 * MiB
 _RECOGNIZED = re.compile(rb"\s*(\[\s*\{|\{[ \t\r]*\n)")
 _EMPTY = re.compile(rb"\s*\[\s*\]\s*")
 _CALLED_JSON = re.compile(r"\.json(\.\w+)?$", re.IGNORECASE)
+# Strings hold no line breaks, so they stand between the tokens.
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _TOLERANT = SourceOptions(tolerates_bad_rows=True)
 
 
@@ -69,6 +73,13 @@ class JsonArraySource(SampledSource):
             msgspec.structs.replace(split, stop=0 if split.stop == file.num_bytes else split.stop)
             for split in cut_file(file, file_index, self.split_bytes, options, find_cuts)
         ]
+
+    def read_together(
+        self, indices: Sequence[int], files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> RowBatch | None:
+        """Returns the rows of small arrays at once; None if each must be read alone."""
+        texts = read_small_texts(indices, files, options, _element_lines)
+        return None if texts is None else decode_together(texts, files, features, options)
 
     def read(
         self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
@@ -111,6 +122,14 @@ class JsonArraySource(SampledSource):
                     yield folders.fill(maker.good_records(block, elements.data, _in_place(good_records, elements)))
                 else:
                     yield folders.fill(maker.clean(block, *parsed))
+
+
+def _element_lines(_: int, data: bytes) -> tuple[bytes, int] | None:
+    try:
+        elements = msgspec.json.decode(data.removeprefix(BOM), type=list[msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return b"\n".join(bytes(element).translate(_ONE_LINE) for element in elements), len(elements)
 
 
 # `infer` and `notes` ask for it.

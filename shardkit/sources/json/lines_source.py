@@ -24,7 +24,7 @@ from shardkit.sources.text.blocks import Lines
 from shardkit.sources.text.line_numbers import LineNumbers
 from shardkit.sources.text.rejected_records import BatchMaker, error_at
 from shardkit.sources.text.splits import read_blocks, split_file
-from shardkit.sources.text.together import read_small_texts, rows_of
+from shardkit.sources.text.together import SmallText, read_small_texts, rows_of
 from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.units import KiB
 
@@ -71,11 +71,8 @@ class JsonLinesSource(SampledSource):
         self, indices: Sequence[int], files: tuple[RawFile, ...], features: Features, options: SourceOptions
     ) -> RowBatch | None:
         """Returns the rows of small whole files at once; None if each must be read alone."""
-        texts = read_small_texts(indices, files, lambda _, data: len(BOM) if data.startswith(BOM) else 0)
-        # A file of which a column is written in another way has values that do not fit this decoder.
-        decoder, _ = readers(features, {}, options)
-        parsed = None if texts is None else try_decode(decoder, b"".join(text.data for text in texts))
-        return None if texts is None or parsed is None else rows_of(*parsed, texts, files)
+        texts = read_small_texts(indices, files, options, _object_lines)
+        return None if texts is None else decode_together(texts, files, features, options)
 
     def _read_rows(
         self,
@@ -98,6 +95,21 @@ class JsonLinesSource(SampledSource):
                 )
             else:
                 yield maker.clean(block, *parsed)
+
+
+def _object_lines(_: int, data: bytes) -> tuple[bytes, int]:
+    lines = data.removeprefix(BOM)
+    return lines, sum(1 for line in lines.splitlines() if line.strip())
+
+
+def decode_together(
+    texts: Sequence[SmallText], files: tuple[RawFile, ...], features: Features, options: SourceOptions
+) -> RowBatch | None:
+    """Returns the rows of texts of an object a line; None if each must be read alone."""
+    # A file of which a column is written in another way has values that do not fit this decoder.
+    decoder, _ = readers(features, {}, options)
+    parsed = try_decode(decoder, b"".join(text.data for text in texts))
+    return None if parsed is None else rows_of(*parsed, texts, files)
 
 
 # `infer` and `notes` ask for it.

@@ -8,9 +8,10 @@ a line of blanks is not empty.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -34,14 +35,15 @@ from shardkit.sources.folders.class_folders import (
     describe_classes,
     find_class_level,
 )
-from shardkit.sources.text.blocks import Lines, TextBlock, as_array
+from shardkit.sources.text.blocks import Lines, Text, TextBlock, as_array
 from shardkit.sources.text.decoding_errors import find_decoding_errors, other_encoding, too_long_fault
 from shardkit.sources.text.documents import read_documents, split_documents
 from shardkit.sources.text.line_numbers import LineNumbers
-from shardkit.sources.text.records import LINES, PARAGRAPHS, TextPart, find_cuts, read_parts, take_texts
+from shardkit.sources.text.records import LINES, PARAGRAPHS, TextPart, TextRule, find_cuts, read_parts, take_texts
 from shardkit.sources.text.rejected_records import BadRecord, BatchMaker, GoodRecords, bad_value_problem
 from shardkit.sources.text.splits import BOM, cut_file
 from shardkit.sources.text.table_signs import columns_between_blanks, looks_like_table, may_be_table
+from shardkit.sources.text.together import read_small_texts, rows_of
 
 _TABLE_NAME = re.compile(r"\.(csv|tsv|tab|psv)(\.\w+)?$", re.IGNORECASE)
 _RULES = {"line": LINES, "paragraph": PARAGRAPHS}
@@ -153,6 +155,18 @@ class TextSource(SourceSettings):
             reader = _SplitReader(file, split, features, options, self.columns_of)
             yield from reader.batches(self.block_bytes_of(options))
 
+    def read_together(
+        self, indices: Sequence[int], files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> RowBatch | None:
+        """Returns the rows of small files of lines at once; None if each must be read alone."""
+        if options.text_record != "line":
+            return None
+        texts = read_small_texts(indices, files, options, lambda index, data: _lines(data, files[index]))
+        if texts is None:
+            return None
+        found = _Records(features, options, self.columns_of).parse(b"".join(text.data for text in texts), 0)
+        return None if found.bad else rows_of(found.batch, found.num_rounded, texts, files)
+
     def columns_of(self, texts: pa.Array, features: Features, options: SourceOptions) -> Mapping[str, pa.Array]:
         """Returns the columns of some records, each of any type that fits its feature; may raise BadValueError."""
         return {"text": texts}
@@ -160,6 +174,14 @@ class TextSource(SourceSettings):
     def block_bytes_of(self, options: SourceOptions) -> int:
         """Returns how much text makes a batch."""
         return self.batch_bytes
+
+
+def _lines(data: bytes, file: RawFile) -> tuple[bytes, int] | None:
+    # A return that ends the file is text, and with a line feed behind it is none.
+    if data.endswith(b"\r") or other_encoding(data[: file_types.HEAD_BYTES], file) is not None:
+        return None
+    lines = data.removeprefix(BOM)
+    return lines, sum(1 for line in lines.split(b"\n") if line not in (b"", b"\r"))
 
 
 class _SplitReader:
@@ -172,13 +194,9 @@ class _SplitReader:
     def __init__(
         self, file: RawFile, split: InputSplit, features: Features, options: SourceOptions, columns_of: ColumnsOf
     ) -> None:
-        self._columns_of = columns_of
         self._file = file
         self._split = split
-        self._features = features
-        self._options = options
-        self._rule = _RULES[options.text_record]
-        self._max_record_bytes = min(options.max_record_bytes, _MAX_COLUMN_BYTES)
+        self._records = _Records(features, options, columns_of)
         self._lines = LineNumbers(file, Lines())
         self._maker = BatchMaker(
             file, split.file_start, split.start, self._lines, tolerates_bad_rows=options.tolerates_bad_rows
@@ -194,10 +212,10 @@ class _SplitReader:
         with open_stream(self._file, start, is_read_through=True) as stream:
             for part in read_parts(
                 stream,
-                self._rule,
+                self._records.rule,
                 offset=start,
                 stop=stop or None,
-                max_record_bytes=self._max_record_bytes,
+                max_record_bytes=self._records.max_record_bytes,
                 block_bytes=block_bytes,
             ):
                 block = TextBlock(part.data, part.offset, is_last=False)
@@ -205,30 +223,45 @@ class _SplitReader:
                     line = self._lines.first_of(block)
                     yield self._maker.good_records(block, bytes(part.data), self._too_long(part))
                     self._lines.know(part.stop, line + part.num_skipped_lines)
-                elif (found := self._parse(part)).bad:
+                elif (found := self._records.parse(part.data, part.offset)).bad:
                     yield self._maker.good_records(block, bytes(part.data), found)
                 else:
                     yield self._maker.clean(block, found.batch, found.num_rounded)
 
     def _too_long(self, part: TextPart) -> GoodRecords:
-        nothing = pa.RecordBatch.from_pylist([], schema=arrow_schema(self._features))
-        problem = too_long_fault(self._max_record_bytes)
+        nothing = pa.RecordBatch.from_pylist([], schema=arrow_schema(self._records.features))
+        problem = too_long_fault(self._records.max_record_bytes)
         return GoodRecords(nothing, {}, [BadRecord(0, 0, len(part.data), 0, problem)])
 
-    def _parse(self, part: TextPart) -> GoodRecords:
-        data = as_array(part.data)
-        records = self._rule.find(data)
+
+class _Records(NamedTuple):
+    # What makes rows of the records of a text.
+    features: Features
+    options: SourceOptions
+    columns_of: ColumnsOf
+
+    @property
+    def rule(self) -> TextRule:
+        return _RULES[self.options.text_record]
+
+    @property
+    def max_record_bytes(self) -> int:
+        return min(self.options.max_record_bytes, _MAX_COLUMN_BYTES)
+
+    def parse(self, text: Text, offset: int) -> GoodRecords:
+        data = as_array(text)
+        records = self.rule.find(data)
         texts = take_texts(data, records)
-        problems = find_decoding_errors(texts, self._max_record_bytes, part.offset + records.starts)
+        problems = find_decoding_errors(texts, self.max_record_bytes, offset + records.starts)
         good = np.arange(len(texts))
         if problems:
             good = np.delete(good, list(problems))
             texts = texts.take(pa.array(good))
         strings = texts.view(pa.string())
         cast = cast_rows(
-            lambda start, stop: self._columns_of(strings.slice(start, stop - start), self._features, self._options),
+            lambda start, stop: self.columns_of(strings.slice(start, stop - start), self.features, self.options),
             len(strings),
-            self._features,
+            self.features,
             tolerates_bad_rows=True,
         )
         problems |= {int(good[position]): bad_value_problem(error) for position, error in cast.bad_values}

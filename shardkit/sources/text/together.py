@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from shardkit.sources.base import BATCH_BYTES, RawFile, RowBatch, row_identities
+from shardkit.sources.base import BATCH_BYTES, RawFile, RowBatch, SourceOptions, row_identities
 from shardkit.sources.files.streams import check_unchanged, open_stream, read_exactly
 from shardkit.units import KiB
 
@@ -23,7 +23,7 @@ class SmallText(NamedTuple):
 
     Attributes:
         data: Its records, the last one ended.
-        num_rows: Lines that are not blank.
+        num_rows: Lines of it that are rows.
     """
 
     file_index: int
@@ -34,19 +34,21 @@ class SmallText(NamedTuple):
 def read_small_texts(
     indices: Sequence[int],
     files: Sequence[RawFile],
-    start_of: Callable[[int, bytes], int | None],
-    blank_bytes: bytes | None = None,
+    options: SourceOptions,
+    records_of: Callable[[int, bytes], tuple[bytes, int] | None],
 ) -> list[SmallText] | None:
     """Returns the records of small files; None if they are too large together, or one must be read alone.
 
     Args:
-        start_of: Returns where the records of a file start, given its position and content; None if it must be read
-            alone.
-        blank_bytes: Bytes that a blank line may hold; None for white space.
+        options: Limit a record; files that may hold a longer one are read alone.
+        records_of: Returns the records of a file, a line each, and their number, given its position and content;
+            None if it must be read alone.
 
     Raises:
         BadInputError, StorageError: If a file cannot be read.
     """
+    if options.max_record_bytes < _SMALL_BYTES:
+        return None
     texts = []
     num_bytes = 0
     for index in indices:
@@ -55,14 +57,12 @@ def read_small_texts(
             return None
         with open_stream(file) as stream:
             data = read_exactly(stream, _SMALL_BYTES)
-        start = start_of(index, data)
         num_bytes += len(data)
-        if start is None or len(data) == _SMALL_BYTES or num_bytes > _MOST_BYTES:
+        if len(data) == _SMALL_BYTES or num_bytes > _MOST_BYTES or (found := records_of(index, data)) is None:
             return None
-        data = data[start:]
-        num_rows = sum(1 for line in data.splitlines() if line.strip(blank_bytes))
+        records, num_rows = found
         if num_rows:
-            texts.append(SmallText(index, data if data.endswith(b"\n") else data + b"\n", num_rows))
+            texts.append(SmallText(index, records if records.endswith(b"\n") else records + b"\n", num_rows))
     return texts or None
 
 

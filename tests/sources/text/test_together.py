@@ -11,7 +11,9 @@ from shardkit.features import make_feature
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.csv.source import CsvSource
+from shardkit.sources.json.array_source import JsonArraySource
 from shardkit.sources.json.lines_source import JsonLinesSource
+from shardkit.sources.text.source import TextSource
 from tests.support.files.csv_makers import PROPERTY
 
 FEATURES = (
@@ -35,6 +37,22 @@ JSON_LINES = [
     '{"a": 1',
     '{"b": 5}',
 ]
+ARRAY_ELEMENTS = [*JSON_LINES[:3], '{\n"a": 4,\r\n "b": "\\n"}', *JSON_LINES[5:], '{"b": "x\ny"}', '{"a": 1},']
+TEXT = (make_feature("text", "string", media_type="text"),)
+TEXT_LINES = ["a", "b c", "", " ", "\r", "d\re", "\0", "\udcff"]
+
+
+def arrays():
+    """Draws the contents of some small arrays."""
+    elements = st.lists(st.sampled_from(ARRAY_ELEMENTS[:4]) | st.sampled_from(ARRAY_ELEMENTS), max_size=4)
+    one = st.builds(
+        lambda mark, gap, rows, end: mark + "[" + gap + ("," + gap).join(rows) + gap + end,
+        st.sampled_from(["", "", "\ufeff"]),
+        st.sampled_from(["", " ", "\n", "\r\n  "]),
+        elements,
+        st.sampled_from(["]", "]\n", "]", "", "] x"]),
+    )
+    return st.lists(one, min_size=1, max_size=6)
 
 
 def texts(lines, headers):
@@ -57,16 +75,16 @@ def write_all(folder, contents, suffix):
     for path in folder.iterdir():
         path.unlink()
     for number, content in enumerate(contents):
-        (folder / f"{number}{suffix}").write_text(content, newline="")
+        (folder / f"{number}{suffix}").write_bytes(content.encode(errors="surrogateescape"))
     return list_inputs((str(folder),), SourceOptions(format="csv")).files
 
 
-def one_by_one(source, files, options):
+def one_by_one(source, files, options, features=FEATURES):
     """Returns the batches of the files with identities and files of the rows; None if one cannot be read whole."""
     found = []
     try:
         for split in source.split(files, options):
-            found += source.read(split, files, FEATURES, options)
+            found += source.read(split, files, features, options)
     except (BadInputError, UsageError):
         return None
     return (
@@ -77,10 +95,10 @@ def one_by_one(source, files, options):
     )
 
 
-def at_once(source, files, options):
+def at_once(source, files, options, features=FEATURES):
     """Returns the same of one go, None where the source leaves the files to be read one by one."""
     try:
-        rows = source.read_together(range(len(files)), files, FEATURES, options)
+        rows = source.read_together(range(len(files)), files, features, options)
     except (BadInputError, UsageError):
         return None
     if rows is None:
@@ -108,6 +126,33 @@ def test_json_lines_together_are_the_files_one_by_one(tmp_path, contents):
     assert together is None or together == one_by_one(JsonLinesSource(), files, options)
 
 
+@PROPERTY
+@given(arrays())
+def test_json_arrays_together_are_the_files_one_by_one(tmp_path, contents):
+    options = SourceOptions(format="json")
+    files = write_all(tmp_path, contents, ".json")
+    together = at_once(JsonArraySource(), files, options)
+    assert together is None or together == one_by_one(JsonArraySource(), files, options)
+
+
+@PROPERTY
+@example(["a\r", "b"])
+@given(texts(TEXT_LINES, [[]]))
+def test_texts_together_are_the_files_one_by_one(tmp_path, contents):
+    options = SourceOptions(format="text")
+    files = write_all(tmp_path, contents, ".txt")
+    together = at_once(TextSource(), files, options, TEXT)
+    assert together is None or together == one_by_one(TextSource(), files, options, TEXT)
+
+
+@pytest.mark.parametrize("source", [JsonLinesSource(), JsonArraySource(), TextSource()], ids=lambda s: s.format)
+def test_files_with_a_record_that_may_be_too_long_are_read_alone(tmp_path, source):
+    options = SourceOptions(format=source.format, max_record_bytes=100)
+    features = TEXT if source.format == "text" else FEATURES
+    files = write_all(tmp_path, ['[{"b": "' + "x" * 200 + '"}]'] * 2, ".x")
+    assert at_once(source, files, options, features) is None
+
+
 @pytest.mark.parametrize(
     ("source", "lines", "suffix"),
     [(CsvSource(), ["a,b,x", "1,x,0.5", "", "2,,0.1"], ".csv"), (JsonLinesSource(), JSON_LINES[:4], ".jsonl")],
@@ -118,3 +163,16 @@ def test_plain_small_files_are_read_in_one_go(tmp_path, source, lines, suffix):
     together = at_once(source, files, options)
     assert together is not None
     assert together == one_by_one(source, files, options)
+
+
+@pytest.mark.parametrize(
+    ("source", "content", "features"),
+    [(JsonArraySource(), '[{"a": 1}, {\n"b": "x"}]\n', FEATURES), (TextSource(), "a b\r\n\nc", TEXT)],
+    ids=lambda value: getattr(value, "format", ""),
+)
+def test_small_arrays_and_texts_are_read_in_one_go(tmp_path, source, content, features):
+    files = write_all(tmp_path, [content, "\ufeff" + content], ".x")
+    options = SourceOptions(format=source.format)
+    together = at_once(source, files, options, features)
+    assert together is not None
+    assert together == one_by_one(source, files, options, features)
