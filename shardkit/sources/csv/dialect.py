@@ -154,7 +154,7 @@ def quoted_rows_notes(file: RawFile, dialect: Dialect) -> tuple[str, ...]:
     lines = QuotedRecords(dialect.delimiter, has_quotes=False)
     for number, (start, end) in enumerate(zip(records.starts.tolist(), records.ends.tolist(), strict=True), start=1):
         num_lines = text.count(b"\n", start, end)
-        if num_lines > 1 and (lines.widths(text[start:end]) == len(dialect.columns)).all():
+        if num_lines > 1 and (lines.records(text[start:end]).widths == len(dialect.columns)).all():
             return (
                 f"row {number:,} of {printable(file.name)} spans {num_lines} lines by its quotes, each of "
                 f"{len(dialect.columns)} fields; --quote none reads a row a line",
@@ -265,9 +265,10 @@ def _header_columns(
             next_step="Name the columns in the header line; --columns A,B,... is for files without a header",
         )
     columns = _with_all_names(written)
-    names = ",".join(_with_numbers(columns)) if not any("," in name for name in columns) else "A,B,..."
-    options = f"--skip-lines {line} --columns {shlex.quote(printable(names))}"
-    check_columns(columns, place(file, line=line), f"Name each column once in the header line, or with {options}")
+    if len(set(columns)) < len(columns):
+        names = ",".join(_with_numbers(columns)) if not any("," in name for name in columns) else "A,B,..."
+        options = f"--skip-lines {line} --columns {shlex.quote(printable(names))}"
+        check_columns(columns, place(file, line=line), f"Name each column once in the header line, or with {options}")
     return columns, tuple(name for name, given in zip(columns, written, strict=True) if not given.strip())
 
 

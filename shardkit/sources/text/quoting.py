@@ -6,6 +6,7 @@ as Python's csv module and Arrow read it. So the line ends between an opening an
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Mapping
@@ -119,12 +120,10 @@ class QuotedRecords(NamedTuple):
         bounds = [-1, *np.flatnonzero(cuts).tolist(), len(record)]
         return [self._unquoted(record[a + 1 : b]) for a, b in itertools.pairwise(bounds)]
 
-    def widths(self, data: Text) -> Positions:
-        """Returns the number of fields of each record that is not blank."""
-        return self.records(data).widths
-
     def records(self, data: Text) -> Records:
         """Returns the records that are not blank."""
+        if isinstance(data, bytes) and len(data) <= SNIFF_BYTES:
+            return _small_records(self, data)
         return self._records_and_cuts(data)[0]
 
     def texts_behind_quotes(self, data: Text) -> Positions:
@@ -300,6 +299,12 @@ def _shifted(words: Words) -> Words:
     return shifted
 
 
+# The delimiter, the title and the header of a small file are looked for in the same records.
+@functools.lru_cache(maxsize=4)
+def _small_records(rule: QuotedRecords, data: bytes) -> Records:
+    return rule._records_and_cuts(data)[0]
+
+
 def _positions(words: Words) -> Positions:
     # Returns the positions of the bits that are set.
     filled = np.flatnonzero(words)
@@ -366,7 +371,7 @@ def num_decimals(text: bytes, is_whole: bool, *, has_quotes: bool = True) -> int
 def _score(text: bytes, is_whole: bool, rule: QuotedRecords, num_columns: int | None) -> tuple[float, int]:
     if rule.delimiter.encode() not in text:
         return (0.0, num_columns if num_columns is not None and num_columns > 1 else 0)
-    widths = rule.widths(_whole_records(text, is_whole, rule))
+    widths = rule.records(_whole_records(text, is_whole, rule)).widths
     expected = num_columns or (int(np.bincount(widths).argmax()) if len(widths) else 1)
     if expected < 2:
         return (0.0, 0)
@@ -377,7 +382,7 @@ def other_delimiter(text: bytes, is_whole: bool, rule: QuotedRecords) -> str | N
     """Returns another delimiter that cuts the first records into several fields; None if none does."""
     sample = _whole_records(text, is_whole, rule)
     for delimiter in (*DELIMITERS, *_RARE_DELIMITERS):
-        widths = rule._replace(delimiter=delimiter).widths(sample)
+        widths = rule._replace(delimiter=delimiter).records(sample).widths
         if delimiter == rule.delimiter or not len(widths):
             continue
         # The rare ones are common in text.

@@ -80,7 +80,7 @@ def even_delimiter(head: bytes) -> str | None:
     """Returns the delimiter that cuts nearly all lines into the same number of fields, None if none does."""
     lines = _whole_lines(head)
     delimiter = sniff_delimiter(lines, True)
-    widths = QuotedRecords(delimiter).widths(lines)
+    widths = QuotedRecords(delimiter).records(lines).widths
     usual = np.bincount(widths).argmax() if len(widths) > 1 else 1
     # The first line may be a title.
     widths = widths[1:] if usual >= _MIN_COLUMNS and widths[0] == 1 else widths
