@@ -18,7 +18,8 @@ from shardkit.units import GiB, MiB, format_size
 NO_MEMORY = "there is not enough memory"
 EXIT_NO_MEMORY = 71  # EX_OSERR of <sysexits.h>.
 
-_PR_SET_PDEATHSIG = 1
+# See prctl(2).
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MIN_MEMORY_BYTES, _MAX_MEMORY_BYTES = GiB, 8 * GiB
 _FREE_FRACTION = 4
 
@@ -48,6 +49,22 @@ def die_with_parent(parent: int | None = None) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if parent is not None and os.getppid() != parent:
             sys.exit(1)
+
+
+def adopt_orphans() -> None:
+    """Makes the processes that a process below this one leaves behind children of this one, on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def kill_children() -> None:
+    """Kills all children of this process and those that they leave behind, on Linux."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    with contextlib.suppress(OSError, ChildProcessError):
+        while pids := [int(pid) for pid in children.read_text().split()]:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 def lighten_process() -> None:

@@ -116,6 +116,28 @@ def test_a_signal_ends_everything_within_a_second_with_a_sentence(tmp_path, csv_
     assert list_versions(str(destination)) == []
 
 
+@pytest.mark.parametrize("workers", [1, 6])
+def test_a_program_that_user_code_runs_ends_with_the_conversion(tmp_path, csv_files, workers):
+    code = tmp_path / "slow.py"
+    # The first call may be that of the planning.
+    body = "    if next(calls):\n        subprocess.run(['sleep', '600'])\n    return rows\n"
+    code.write_text("import itertools, subprocess\n\ncalls = itertools.count()\n\ndef slow(rows):\n" + body)
+    process = start(csv_files, tmp_path / "out", "--workers", str(workers), "--map", f"{code}:slow")
+    started = []
+
+    def is_running():
+        children = psutil.Process(process.pid).children(recursive=True)
+        started[:] = [c for c in children if c.name() == "sleep"]
+        return bool(started)
+
+    wait_for(process, is_running)
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == 143
+    _, alive = psutil.wait_procs(started, timeout=10)
+    assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+
+
 def test_a_killed_worker_costs_what_it_was_at_and_no_more(tmp_path, csv_files, clean):
     destination = tmp_path / "out"
     process = start(csv_files, destination, "--workers", "6")

@@ -33,7 +33,14 @@ from shardkit.conversion.rows.attempts import COMMITTING_FILE, Place, is_suspect
 from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, StorageError
 from shardkit.runtime.bounded import LATE_SIGNAL, BoundedStep, deadline_error
 from shardkit.runtime.early_signals import WORDS, stop_at_once_on_signals
-from shardkit.runtime.process_limits import EXIT_NO_MEMORY, describe_memory, is_cramped, larger_memory_step
+from shardkit.runtime.process_limits import (
+    EXIT_NO_MEMORY,
+    adopt_orphans,
+    describe_memory,
+    is_cramped,
+    kill_children,
+    larger_memory_step,
+)
 from shardkit.runtime.signals import heeded, signal_name
 
 # Those that compiled code ends with.
@@ -126,6 +133,7 @@ class _Child:
         sys.stderr.flush()
         # Neither process may meet a signal before its handler is set.
         self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, WORDS)
+        adopt_orphans()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
@@ -163,6 +171,9 @@ class _Child:
             os.close(self._read)
             for number, handler in previous.items():
                 signal.signal(number, handler)
+        if self.asked_to_stop or hung or late is not None:
+            # A program that user code runs would go on.
+            kill_children()
         code = os.waitstatus_to_exitcode(status)
         return _End(code, hung, self._has_announced_end, late, self._open_files)
 

@@ -80,14 +80,20 @@ def test_careless_text_reads_as_pythons_csv_module_reads_it(tmp_path, text, spli
         assert [[r["x"] or "", r["y"] or ""] for r in found] == rows[1:]
 
 
+def found_by(rule, data):
+    """Returns what a rule finds in a text; of a view nothing is remembered."""
+    widths = rule.records(memoryview(data)).widths.tolist()
+    return rule.last_end(data), rule.ends(data).tolist(), rule.open_quote(data), widths
+
+
 @PROPERTY
 @given(st.text(alphabet='ab,"\n\r', max_size=400), st.integers(1, 4))
 def test_quotes_are_followed_over_the_borders_of_what_is_looked_at_at_once(text, num_words):
     data, rule = text.encode(), QuotedRecords(",")
-    whole = (rule.last_end(data), rule.ends(data).tolist(), rule.open_quote(data), rule.records(memoryview(data)).widths.tolist())
+    whole = found_by(rule, data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quoting, "_SCAN_BYTES", 64 * num_words)
-        pieces = (rule.last_end(data), rule.ends(data).tolist(), rule.open_quote(data), rule.records(memoryview(data)).widths.tolist())
+        pieces = found_by(rule, data)
     assert pieces == whole
     # A record that ends is one that Python's csv module has read when it asks for no further line.
     records = [r for r in csv.reader(io.StringIO(text, newline="")) if r]
