@@ -160,15 +160,15 @@ def open_upright(data: bytes, max_pixels: int, reduced: Callable[[int, int], tup
         raise ImageError("the image cannot be decoded", reason_of(error), data) from error
 
 
-def is_turned(data: bytes) -> bool:
-    """Whether EXIF data turns an image by a quarter, so that upright it is as wide as it is high when stored.
+def orientation_of(data: bytes) -> int:
+    """Returns the orientation of the EXIF data, 1 to 8; 1 is upright, and from 5 on it turns the image by a quarter.
 
     Args:
         data: An image whose header can be read.
     """
     if plain_jpeg_header(data) is not None:
-        return False  # It has no EXIF data.
-    return _orientation_of(open_image(data, image_type_of(data, None) or ""), data) >= 5
+        return 1  # It has no EXIF data.
+    return _orientation_of(open_image(data, image_type_of(data, None) or ""), data)
 
 
 def _rewrite(data: bytes, header: ImageHeader, options: ImageOptions) -> EncodedImage:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, make_feature
 from shardkit.media.image_codec import EncodedImage
+from shardkit.sources.media.box_tables import corner_columns
 from shardkit.transforms.steps import RowError
 
 ORIGINAL_SIZES = ("original_height", "original_width")
@@ -22,11 +23,6 @@ ORIGINAL_SIZES = ("original_height", "original_width")
 # What each value of a row is multiplied by, over and over: width after by before, height after by before, or both.
 _Kind = Literal["corners", "x", "y", "area"]
 _AXES: tuple[_Kind, ...] = ("x", "y", "x", "y")
-_CORNERS = (
-    ("xmin", "ymin", "xmax", "ymax"),
-    ("x_min", "y_min", "x_max", "y_max"),
-    ("left", "top", "right", "bottom"),
-)
 _BOXES = r"b(?:ounding_?)?box(?:es)?|boxes"
 _PLACES = re.compile(
     rf"{_BOXES}|key_?points|landmarks|masks?|points|polygons?|segmentation|[xy](?:_?min|_?max|1|2)"
@@ -83,7 +79,7 @@ def find_boxes(features: Features, *, are_labels: bool) -> Boxes:
     """Returns the columns that hold pixels of an image.
 
     Those are `boxes` beside `box_labels`, as COCO and VOC give them, and `areas` of them; or whole numbers named
-    `xmin`, `ymin`, `xmax` and `ymax`, or `left`, `top`, `right` and `bottom`.
+    `xmin`, `ymin`, `xmax` and `ymax`, or `left`, `top`, `right` and `bottom`, in letters of either case.
 
     Args:
         are_labels: Whether they are those of labels beside images; elsewhere `boxes` count where classes have names.
@@ -96,9 +92,8 @@ def find_boxes(features: Features, *, are_labels: bool) -> Boxes:
             if _is_list(named, "areas", "float32"):
                 kinds[named["areas"][0]] = "area"
     else:
-        whole = {f.name for f in features if f.dtype == "int64" and f.shape in ((), (None,))}
-        corners = next((names for names in _CORNERS if whole.issuperset(names)), ())
-        kinds = {named[name][0]: kind for name, kind in zip(corners, _AXES, strict=False)}
+        whole = [f.name for f in features if f.dtype == "int64" and f.shape in ((), (None,))]
+        kinds = {named[name][0]: kind for name, kind in zip(corner_columns(whole), _AXES, strict=False)}
     return Boxes(kinds)
 
 

@@ -60,7 +60,7 @@ def test_boxes_are_scaled_and_clipped_and_the_size_is_kept():
     assert any("scaled and clipped" in n for n in notes)
 
 
-@pytest.mark.parametrize("corners", [CORNERS, ("left", "top", "right", "bottom"), ("x_min", "y_min", "x_max", "y_max")])
+@pytest.mark.parametrize("corners", [CORNERS, ("Left", "Top", "Right", "Bottom"), ("x_min", "y_min", "x_max", "y_max")])
 @pytest.mark.parametrize("is_list", [False, True])
 def test_whole_numbers_of_a_table_become_fractions(corners, is_list):
     shape = (None,) if is_list else ()

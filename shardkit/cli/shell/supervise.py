@@ -35,7 +35,7 @@ from shardkit.runtime.bounded import LATE_SIGNAL, BoundedStep, deadline_error
 from shardkit.runtime.early_signals import WORDS, stop_at_once_on_signals
 from shardkit.runtime.process_limits import (
     EXIT_NO_MEMORY,
-    adopt_orphans,
+    adopt_descendants,
     describe_memory,
     is_cramped,
     kill_children,
@@ -133,7 +133,7 @@ class _Child:
         sys.stderr.flush()
         # Neither process may meet a signal before its handler is set.
         self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, WORDS)
-        adopt_orphans()
+        adopt_descendants()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,18 +13,25 @@ import pyarrow as pa
 
 from shardkit.errors import BadInputError
 from shardkit.features import Features, make_feature
-from shardkit.messages import shown
+from shardkit.media.image_codec import ImageError, orientation_of
+from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, place
+from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.streams import open_stream, read_exactly
+from shardkit.sources.files.whole_files import read_heads
 from shardkit.sources.media.coco import odd_boxes
 from shardkit.sources.media.label_tables import DECLARED_SIZE, LabelTable
+from shardkit.units import KiB, format_number
 
 OBJECTS = "objects"
 """The field of `metadata.jsonl` that holds the boxes of an image: `bbox` of left, top, width, height, and classes."""
 
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
+_CORNER_NAMES = (_CORNERS, ("x_min", "y_min", "x_max", "y_max"), ("left", "top", "right", "bottom"))
 _CLASSES = ("categories", "category", "labels", "label")
 _MAX_BYTES = 2**30
+# EXIF data has a segment of at most 64 KiB, which may stand behind others.
+_EXIF_BYTES = 256 * KiB
 _NOTE = "the boxes become xmin, ymin, xmax, ymax, in pixels, one box after the other"
 
 
@@ -134,3 +141,34 @@ def _floats(column: pa.Array) -> npt.NDArray[np.float64]:
 
 def _single(column: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(np.arange(len(column) + 1), pa.int32()), column)
+
+
+def corner_columns(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the columns of a box a row: left, top, right and bottom, in letters of either case; none if they lack."""
+    by_word = {name.lower(): name for name in names}
+    words = next((words for words in _CORNER_NAMES if by_word.keys() >= set(words)), ())
+    return tuple(by_word[word] for word in words)
+
+
+def turned_note(files: Sequence[RawFile], features: Features) -> tuple[str, ...]:
+    """Returns a note on images with boxes that EXIF data turns, among a sample of the files."""
+    names = [f.name for f in features]
+    if "boxes" not in names and not corner_columns(names):
+        return ()
+    sample = sample_files(files)
+    heads = read_heads(sample, _EXIF_BYTES)
+    turned = [file for file, head in zip(sample, heads, strict=True) if _orientation_in(head) > 1]
+    if not turned:
+        return ()
+    more = f" and {len(turned) - 1:,} more" if len(turned) > 1 else ""
+    return (
+        f"EXIF data turns {printable(turned[0].name)}{more} of {format_number(len(sample), 'image')}: boxes are of the "
+        "upright image, and tf.io.decode_jpeg gives it as stored; --image-format jpeg stores it upright",
+    )
+
+
+def _orientation_in(head: bytes) -> int:
+    try:
+        return orientation_of(head)
+    except ImageError:
+        return 1

@@ -17,7 +17,7 @@ from shardkit.errors import BadInputError, StorageError
 from shardkit.features import Feature, Features, make_feature
 from shardkit.file_types import HEAD_BYTES, text_kind
 from shardkit.media.audio_decoding import Samples
-from shardkit.media.image_codec import is_turned
+from shardkit.media.image_codec import orientation_of
 from shardkit.sources.base import (
     BATCH_BYTES,
     MAX_RAW_BYTES,
@@ -353,7 +353,7 @@ class _Reader:
             columns |= labels
             if self._labels.is_relative:
                 # The boxes of YOLO are parts of the upright image.
-                turned = pa.array([is_turned(value.as_py()) for value in content])
+                turned = pa.array([orientation_of(value.as_py()) >= 5 for value in content])
                 width, height = columns["width"], columns["height"]
                 sides = pc.if_else(turned, height, width), pc.if_else(turned, width, height)
                 columns["boxes"] = in_pixels(columns["boxes"], *sides)

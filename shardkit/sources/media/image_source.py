@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from shardkit.file_types import image_type_of
 from shardkit.media.image_headers import ImageHeaderError, read_header
-from shardkit.sources.base import SourceOptions
+from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.media.box_tables import turned_note
 from shardkit.sources.media.file_source import Found, MediaSource, Words
 
 
@@ -27,6 +28,11 @@ class ImageSource(MediaSource):
     def media_type(self, head: bytes, name: str) -> str | None:
         """Returns the media type by the first bytes, and by the name where those leave it open."""
         return image_type_of(head, name)
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns notes on classes and labels, and on images that are not stored upright beside boxes."""
+        notes = super().notes(files, options)
+        return notes if options.labels is None else (*notes, *turned_note(files, self.infer(files, options)))
 
     def examine(self, content: memoryview, name: str, options: SourceOptions) -> Found:
         """Returns the size of an image. Raises ImageHeaderError if it is none, or has too many pixels."""

@@ -9,12 +9,14 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from shardkit.errors import BadInputError, ShardkitError, UsageError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import RawFile
 from shardkit.sources.media.coco import read_coco
 from shardkit.sources.media.voc import parse_voc
+from tests.support.files.image_makers import encoded
 from tests.support.files.label_makers import fails, images, read, text
 from tests.support.paths import DATA
 
@@ -247,3 +249,17 @@ def test_captions_of_coco_are_lists(tmp_path):
     table = read_coco(list_inputs([str(text(tmp_path, "c.json", json.dumps(document)))]).files[0])
     assert [(f.name, f.shape) for f in table.features] == [("caption", (None,))]
     assert table.columns["caption"].to_pylist() == [["picture 10"], ["picture 20", "picture 21"], []]
+
+
+@pytest.mark.parametrize(("orientation", "is_noted"), [(1, False), (3, True), (6, True)])
+def test_images_with_boxes_that_exif_data_turns_are_noted(tmp_path, orientation, is_noted):
+    folder = images(tmp_path, "b.png")
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    (folder / "a.jpg").write_bytes(encoded("RGB", "JPEG", (40, 20), exif=exif))
+    boxes = text(tmp_path, "boxes.csv", "filename,xmin,ymin,xmax,ymax\na.jpg,1,2,3,4\nb.png,1,2,3,4\n")
+    classes = text(tmp_path, "classes.csv", "filename,label\na.jpg,x\nb.png,y\n")
+    noted = [note for note in read(folder, boxes)[2] if "EXIF data turns a.jpg of 2 images" in note]
+    assert bool(noted) == is_noted
+    assert all("--image-format jpeg" in note for note in noted)
+    assert not any("EXIF" in note for note in read(folder, classes)[2])
