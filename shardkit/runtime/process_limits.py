@@ -51,7 +51,7 @@ def die_with_parent(parent: int | None = None) -> None:
             sys.exit(1)
 
 
-def adopt_descendants() -> None:
+def inherit_descendants() -> None:
     """Makes the processes that a process below this one leaves behind children of this one, on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)

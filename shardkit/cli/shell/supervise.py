@@ -35,8 +35,8 @@ from shardkit.runtime.bounded import LATE_SIGNAL, BoundedStep, deadline_error
 from shardkit.runtime.early_signals import WORDS, stop_at_once_on_signals
 from shardkit.runtime.process_limits import (
     EXIT_NO_MEMORY,
-    adopt_descendants,
     describe_memory,
+    inherit_descendants,
     is_cramped,
     kill_children,
     larger_memory_step,
@@ -133,7 +133,7 @@ class _Child:
         sys.stderr.flush()
         # Neither process may meet a signal before its handler is set.
         self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, WORDS)
-        adopt_descendants()
+        inherit_descendants()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
