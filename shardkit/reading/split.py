@@ -97,7 +97,7 @@ class Split(Sequence[dict[str, Any]]):
             for row in range(min(_ROWS_AT_ONCE, self.num_examples - start)):
                 yield {name: _value(batch, name, row) for name in batch}
 
-    def to_reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+    def scan(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """Returns the examples in their stored order as a stream of Arrow, which is read as it is asked for.
 
         Args:
@@ -121,15 +121,15 @@ class Split(Sequence[dict[str, Any]]):
         return arrow_reader(batches if self.num_examples else (), features)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Returns the examples as a table in memory; see `to_reader`."""
-        return self.to_reader(columns).read_all()
+        """Returns the examples as a table in memory; see `scan`."""
+        return self.scan(columns).read_all()
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
-        """Returns the examples as a data frame of pandas; see `to_reader`."""
+        """Returns the examples as a data frame of pandas; see `scan`."""
         return self.to_arrow(columns).to_pandas()
 
     def to_polars(self, columns: Sequence[str] | None = None) -> Any:
-        """Returns the examples as a data frame of polars, which must be installed; see `to_reader`."""
+        """Returns the examples as a data frame of polars, which must be installed; see `scan`."""
         try:
             import polars
         except ImportError as error:
@@ -137,8 +137,8 @@ class Split(Sequence[dict[str, Any]]):
         return polars.from_arrow(self.to_arrow(columns))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Exports `to_reader` to what takes a stream of Arrow: DuckDB, pandas, polars, `shardkit.convert`."""
-        return self.to_reader().__arrow_c_stream__(requested_schema)
+        """Exports `scan` to what takes a stream of Arrow: DuckDB, pandas, polars, `shardkit.convert`."""
+        return self.scan().__arrow_c_stream__(requested_schema)
 
     def take(self, positions: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Batch:
         """Returns the examples at some positions, in that order.
