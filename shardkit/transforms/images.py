@@ -61,8 +61,8 @@ class ImageStep:
         self._columns = [_ImageColumn(i, _options_of(f, options, source)) for i, f in images]
         is_one = len(self._columns) == 1
         self._size_columns = _size_columns(before) if is_one else {}
-        has_boxes = is_one and options.image_size is not None
-        self._boxes = find_boxes(before, are_labels=source.labels is not None) if has_boxes else Boxes({})
+        self._placed = find_boxes(before, are_labels=source.labels is not None) if is_one else Boxes({})
+        self._boxes = self._placed if options.image_size is not None else Boxes({})
         self.notes = box_notes(before, self._boxes) if options.image_size is not None else ()
         after = tuple(_feature_after(f, options.image_format) if _holds_images(f) else f for f in before)
         if self._boxes.kinds:
@@ -81,8 +81,8 @@ class ImageStep:
                 made = [_rewrite(batch.column(c.position)[row], c.options) for c in self._columns]
                 num_bytes = [total + _size_of(p) for total, p in zip(num_bytes, made, strict=True)]
                 _check_total(num_bytes)
-                if self._boxes.kinds and made[0] is not None:
-                    self._boxes.check(batch, row, made[0].first)
+                if self._placed.kinds and made[0] is not None:
+                    self._placed.check(batch, row, made[0].first)
             except (ImageError, RowError) as caught:
                 error = caught if isinstance(caught, RowError) else RowError(caught.what, caught.why, caught.raw)
                 failures.append(RowFailure(row, error))

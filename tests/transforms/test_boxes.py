@@ -99,6 +99,9 @@ def test_boxes_of_a_turned_image_are_those_of_the_upright_one_or_refused():
     with pytest.raises(BadInputError, match="--keep-exif") as caught:
         run([row(turned(6), other)], image_size=(10, 10))
     assert "they fit 40x20 pixels" in str(caught.value)
+    with pytest.raises(BadInputError, match="--keep-exif"):
+        run([row(turned(6), other)], image_format="jpeg")
+    assert run([row(turned(6), fits)], image_format="jpeg")[0][0]["boxes"] == fits
     rows, rejected, _ = run([row(turned(6), other), row(turned(3), other)], tolerant=True, image_size=(10, 10))
     assert (len(rows), [r.file_index for r in rejected]) == (1, [0])
     (found,), _, _ = run([row(turned(6), other)], image_size=(10, 10), apply_exif=False)

@@ -162,8 +162,8 @@ def turned_note(files: Sequence[RawFile], features: Features) -> tuple[str, ...]
         return ()
     more = f" and {len(turned) - 1:,} more" if len(turned) > 1 else ""
     return (
-        f"EXIF data turns {printable(turned[0].name)}{more} of {format_number(len(sample), 'image')}: boxes are of the "
-        "upright image, and tf.io.decode_jpeg gives it as stored; --image-format jpeg stores it upright",
+        f"EXIF data turns {printable(turned[0].name)}{more} of {format_number(len(sample), 'image')}: boxes count as "
+        "those of the upright image, and tf.io.decode_jpeg gives it as stored; --image-format jpeg stores it upright",
     )
 
 
