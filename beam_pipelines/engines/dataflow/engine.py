@@ -8,8 +8,13 @@ from collections.abc import Callable
 import msgspec
 
 from beam_pipelines.engines.beam_engine import BeamEngine
-from beam_pipelines.engines.dataflow.flags import check_packages
-from beam_pipelines.engines.dataflow.settings import DATAFLOW, checked_settings, has_client, work_root_url
+from beam_pipelines.engines.dataflow.settings import (
+    DATAFLOW,
+    check_packages,
+    checked_settings,
+    has_client,
+    work_root_url,
+)
 from beam_pipelines.engines.engine import Start
 from beam_pipelines.engines.settings import Chosen, Facts
 from shardkit.conversion.plan import Plan

@@ -14,7 +14,7 @@ from typing import Any
 
 from beam_pipelines.engines.beam_options import parsed_options
 from beam_pipelines.engines.dataflow.engine import Dataflow
-from beam_pipelines.engines.dataflow.flags import REFUSED
+from beam_pipelines.engines.dataflow.settings import REFUSED
 from beam_pipelines.engines.dataflow.submit import write_job
 from beam_pipelines.engines.settings import EngineOptions, flag_name
 from shardkit.conversion.commit.commit import refuse_existing
@@ -22,7 +22,7 @@ from shardkit.conversion.exchange import offer_plan
 from shardkit.conversion.memory.keywords import request_of
 from shardkit.conversion.plan import save_plan
 from shardkit.conversion.prepare import prepare
-from shardkit.conversion.run.outcome import explained, explained_run
+from shardkit.conversion.run.convert import explained, explained_run
 from shardkit.conversion.work_folder import work_folder
 from shardkit.errors import ShardkitError, UsageError
 

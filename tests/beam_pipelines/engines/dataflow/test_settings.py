@@ -9,14 +9,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipelines.engines.dataflow.flags import check_packages, refused_flag
 from beam_pipelines.engines.dataflow.settings import (
     DATAFLOW,
+    check_packages,
     check_values,
     default_labels,
     job_name,
     legal_label,
     parse_labels,
+    refused_flag,
     work_root_url,
 )
 from beam_pipelines.engines.settings import EngineOptions, Facts, beam_flags, choose_settings, value_of
