@@ -12,14 +12,19 @@ from shardkit.storage import files as storage
 from shardkit.storage.options import without_values
 from train.models.model_inputs import ModelBundle
 from train.models.model_recipe import ModelRecipe, hash_model_file
+from train.models.tabular_inputs import count_values
 from train.models.user_model import model_path
-from train.models.vocabulary import count_values
 from train.optimization.objectives import Objective, objective_for
-from train.options.class_weights import BALANCED, choose_class_weights, complete_counts
 from train.options.config import ClassValue, LabelSpec, TrainOptions
-from train.options.labels import classification_label, listed_values, regression_label
-from train.options.optimizer_options import choose_optimizer
-from train.options.schedules import Schedule
+from train.options.labels import (
+    BALANCED,
+    choose_class_weights,
+    classification_label,
+    complete_counts,
+    listed_values,
+    regression_label,
+)
+from train.options.optimizer_options import Schedule, choose_optimizer
 from train.options.step_plan import TrainPlan
 from train.runs.request import Request
 from train.runs.run_folder import RunRecord

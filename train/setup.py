@@ -16,9 +16,8 @@ from train.asynchronous.steps import UnitSteps
 from train.distribution.cluster import Cluster
 from train.distribution.devices import ALONE, Devices, choose_devices
 from train.input.caching import keep_examples
-from train.input.lengths import read_lengths
 from train.input.preparation import Preparation
-from train.input.reader_input import Assignment, BatchInput, ReaderInput
+from train.input.reader_input import Assignment, BatchInput, ReaderInput, read_lengths
 from train.input.reading_errors import explained
 from train.input.tfdata_input import TfdataInput
 from train.loop.local_sgd import LocalSteps
@@ -37,8 +36,7 @@ from train.optimization.updater import Updater
 from train.options.config import LabelSpec
 from train.options.length_buckets import Boundaries, SplitBuckets, bucket_split
 from train.options.model_defaults import check_image_size, is_user_model, model_kind
-from train.options.optimizer_options import check_micro_batches, choose_optimizer
-from train.options.schedules import Schedule, plan_schedule
+from train.options.optimizer_options import Schedule, check_micro_batches, choose_optimizer, plan_schedule
 from train.options.step_plan import Shared, TrainPlan
 from train.options.strategy_checks import check_one_replica
 from train.parts import make_label, make_objective

@@ -9,8 +9,7 @@ from shardkit.cleaning.decide import (
     plan_cleaning,
 )
 from shardkit.cleaning.inventory import take_inventory
-from shardkit.cleaning.mark import marked
-from shardkit.cleaning.remove import remove
+from shardkit.cleaning.remove import marked, remove
 from shardkit.conversion.layout_math import shard_file_name
 from shardkit.dataset.documents import Accounting
 from shardkit.dataset.manifest import (

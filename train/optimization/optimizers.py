@@ -8,8 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from train.options.optimizer_options import OptimizerOptions
-from train.options.schedules import DROP_FACTOR, DROPS, FINAL_SHARE, FIRST_SHARE, Schedule
+from train.options.optimizer_options import DROP_FACTOR, DROPS, FINAL_SHARE, FIRST_SHARE, OptimizerOptions, Schedule
 
 
 class PlannedRate(keras.optimizers.schedules.LearningRateSchedule):

@@ -20,8 +20,7 @@ from train.optimization.objectives import objective_for
 from train.optimization.step import evaluate_step
 from train.reporting.metric_sums import layout_for, summarize, zero_sums
 from train.runs.dataset_check import check_dataset
-from train.runs.inference import model_inputs
-from train.runs.restore_model import RestoredModel
+from train.runs.restore_model import RestoredModel, model_inputs
 
 _UNKNOWN_LABEL = "unknown label"
 

@@ -32,8 +32,7 @@ from train.input.parsed import parsed_batch
 from train.reporting.report import Reporter
 from train.runs.dataset_check import check_dataset, choose_split
 from train.runs.export_signatures import answer_examples, answer_features, argument_names, argument_specs, arguments_of
-from train.runs.inference import model_inputs, model_outputs, readable_outputs
-from train.runs.restore_model import NEWEST, RestoredModel, restore_model
+from train.runs.restore_model import NEWEST, RestoredModel, model_inputs, model_outputs, readable_outputs, restore_model
 from train.runs.run_folder import RunFolder, check_target, read_trained
 
 SAVED_MODEL = "saved_model"

@@ -12,8 +12,7 @@ import tensorflow as tf
 from shardkit.adapters.tensorflow import tensor_dtype
 from shardkit.adapters.tfdata import ParsedBatch, parse_examples
 from shardkit.features import Feature, Features
-from train.runs.inference import model_outputs, readable_outputs
-from train.runs.restore_model import RestoredModel
+from train.runs.restore_model import RestoredModel, model_outputs, readable_outputs
 
 PRESENT_SUFFIX = "_present"
 LENGTH_SUFFIX = "_length"

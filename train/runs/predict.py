@@ -19,8 +19,7 @@ from shardkit.reading.splits import Splits
 from train.input.parsed import parsed_batch
 from train.options.config import LabelSpec
 from train.runs.dataset_check import check_dataset
-from train.runs.inference import model_outputs
-from train.runs.restore_model import RestoredModel
+from train.runs.restore_model import RestoredModel, model_outputs
 
 MAX_LISTED_CLASSES = 20
 PREDICTION = "prediction"

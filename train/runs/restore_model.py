@@ -6,14 +6,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from shardkit.adapters.tfdata import ParsedBatch
 from shardkit.errors import DamageError, UsageError
 from shardkit.features import Feature
 from train.input.parsed import absent_examples
 from train.models.factory import load_builder
+from train.models.images import NUM_CHANNELS, center_image
 from train.models.model_inputs import ModelBundle, ModelSettings
 from train.models.model_recipe import ModelRecipe, hash_model_file
 from train.models.user_model import call_user_code, model_path
@@ -23,7 +25,6 @@ from train.reporting.early_stopping import best_first, choose_monitor
 from train.reporting.metric_sums import layout_for
 from train.runs.best_checkpoint import kept_checkpoints
 from train.runs.checkpoints import find_damage
-from train.runs.inference import model_outputs
 from train.runs.run_folder import RunFolder, RunRecord, list_checkpoints, read_trained
 
 NEWEST = "newest"
@@ -267,3 +268,37 @@ def _other_tools(record: RunRecord) -> tuple[str, ...]:
             if (now := version(name)).split(".")[:2] != then.split(".")[:2]:
                 notes.append(f"the run was made with {name} {then}, this is {now}")
     return tuple(notes)
+
+
+def model_inputs(bundle: ModelBundle, image_size: int, batch: ParsedBatch) -> Any:
+    """Returns the inputs of a model for parsed columns, images decoded, in eager code and in graphs."""
+    inputs: dict[str, tf.Tensor] = dict(bundle.prepare(batch))
+    for name in bundle.images:
+        inputs[name] = tf.map_fn(
+            lambda encoded: center_image(encoded, image_size),
+            inputs[name],
+            fn_output_signature=tf.TensorSpec([image_size, image_size, NUM_CHANNELS], tf.float32),
+        )
+    return bundle.arrange(inputs)
+
+
+def model_outputs(bundle: ModelBundle, image_size: int, batch: ParsedBatch) -> tf.Tensor:
+    """Returns the model's outputs for parsed columns, float32: logits `[n, classes]`, or numbers `[n]`."""
+    return tf.cast(bundle.model(model_inputs(bundle, image_size, batch), training=False), tf.float32)
+
+
+def readable_outputs(label: LabelSpec, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Returns outputs of a model as a user reads them.
+
+    They are `prediction` `[n]`, the name of a class or a number; and for classes `probability` `[n]`, that of the
+    prediction, and `probabilities` `[n, classes]`.
+    """
+    if label.task == "regression":
+        return {"prediction": tf.reshape(outputs, [-1])}
+    probabilities = tf.nn.softmax(outputs)
+    best = tf.argmax(probabilities, axis=1)
+    return {
+        "prediction": tf.gather(tf.constant(label.class_names, tf.string), best),
+        "probability": tf.reduce_max(probabilities, axis=1),
+        "probabilities": probabilities,
+    }

@@ -18,8 +18,7 @@ from shardkit.units import format_number
 from train.models.model_recipe import ModelRecipe
 from train.options.choices import Splits
 from train.options.config import LabelSpec, ReaderChoice, TrainOptions
-from train.options.optimizer_options import OptimizerOptions
-from train.options.schedules import Schedule
+from train.options.optimizer_options import OptimizerOptions, Schedule
 from train.options.step_plan import Shared
 from train.reporting.metrics import EpochMetrics, decode_lines, encode_line
 

@@ -23,8 +23,7 @@ from train.optimization.recompute import recomputing
 from train.optimization.step import train_step
 from train.optimization.updater import Updater
 from train.options.config import LabelSpec
-from train.options.optimizer_options import OptimizerOptions
-from train.options.schedules import plan_schedule
+from train.options.optimizer_options import OptimizerOptions, plan_schedule
 
 NUM_STEPS = 8
 BATCH_SIZE = 16

@@ -7,8 +7,7 @@ import pytest
 from train.optimization.memory_estimate import estimate_memory
 from train.optimization.optimizers import make_optimizer
 from train.optimization.updater import Updater
-from train.options.optimizer_options import OptimizerOptions
-from train.options.schedules import plan_schedule
+from train.options.optimizer_options import OptimizerOptions, plan_schedule
 from train.runs.restore_model import restore_model
 
 pytestmark = pytest.mark.full

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import draws
 from train.optimization.optimizers import PlannedRate
-from train.options.schedules import Schedule, plan_schedule
+from train.options.optimizer_options import Schedule, plan_schedule
 
 KINDS = ("cosine", "linear", "constant", "step")
 

@@ -23,8 +23,7 @@ from train.optimization.recompute import choose_cuts, find_cuts, recomputing, tr
 from train.optimization.step import train_step
 from train.optimization.updater import Updater
 from train.options.config import LabelSpec
-from train.options.optimizer_options import OptimizerOptions
-from train.options.schedules import plan_schedule
+from train.options.optimizer_options import OptimizerOptions, plan_schedule
 
 pytestmark = pytest.mark.full
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from shardkit.dataset.manifest import FeatureStatistics, TopValue
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
-from train.options.class_weights import choose_class_weights, complete_counts
 from train.options.config import LabelSpec
-from train.options.labels import classification_label, note_on_unseen
+from train.options.labels import choose_class_weights, classification_label, complete_counts, note_on_unseen
 
 
 def label(*names: str) -> LabelSpec:

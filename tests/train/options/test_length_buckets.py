@@ -24,9 +24,8 @@ from tests.support.training.inprocess import Interrupted, Recorder, train
 from tests.support.training.outputs import assert_same, learned
 from tests.support.training.sounds import tone, wav
 from train.dry_run import dry_run
-from train.input.lengths import read_lengths
 from train.input.preparation import Preparation
-from train.input.reader_input import Assignment, ReaderInput
+from train.input.reader_input import Assignment, ReaderInput, read_lengths
 from train.input.shares import bucketed_shares
 from train.models.builtin import outputs
 from train.options.choices import Splits

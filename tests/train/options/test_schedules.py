@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardkit.errors import UsageError
-from train.options.schedules import plan_schedule
+from train.options.optimizer_options import plan_schedule
 
 
 def test_a_warm_up_longer_than_the_run_is_refused() -> None:

@@ -10,8 +10,7 @@ from train.distribution.devices import Devices
 from train.loop.local_sgd import LocalSteps
 from train.optimization.optimizers import make_optimizer
 from train.optimization.updater import Updater
-from train.options.optimizer_options import OptimizerOptions
-from train.options.schedules import plan_schedule
+from train.options.optimizer_options import OptimizerOptions, plan_schedule
 
 pytestmark = pytest.mark.full
 

@@ -11,8 +11,7 @@ from shardkit.features import Features
 from train.models.builtin.outputs import outputs_layer
 from train.models.model_inputs import ModelBundle, ModelSettings
 from train.models.model_recipe import ModelRecipe, recorded
-from train.models.tabular_inputs import prepare_columns
-from train.models.vocabulary import scan_values
+from train.models.tabular_inputs import prepare_columns, scan_values
 from train.options.config import LabelSpec
 from train.options.labels import listed_values
 from train.options.model_defaults import is_of_any_length
