@@ -68,8 +68,7 @@ def command(
 
     from shardkit.cleaning.decide import plan_cleaning
     from shardkit.cleaning.inventory import take_inventory
-    from shardkit.cleaning.mark import marked
-    from shardkit.cleaning.remove import remove
+    from shardkit.cleaning.remove import marked, remove
     from shardkit.conversion.plan import work_roots
     from shardkit.storage import files as storage
 

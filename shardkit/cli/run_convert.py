@@ -38,8 +38,7 @@ from shardkit.conversion.progress import read_totals
 from shardkit.conversion.request import ConvertRequest
 from shardkit.conversion.rows.bad_rows import bad_row_samples
 from shardkit.conversion.run.all_types import notes_on_types, of_all_rows, with_all_types
-from shardkit.conversion.run.convert import run_prepared
-from shardkit.conversion.run.outcome import explained, explained_run, way_on
+from shardkit.conversion.run.convert import explained, explained_run, run_prepared, way_on
 from shardkit.conversion.shards.layout import load_layout
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.append_info import own_inputs

@@ -13,7 +13,7 @@ import msgspec
 from shardkit import file_types
 from shardkit.errors import BadInputError, UsageError
 from shardkit.messages import printable
-from shardkit.sources.arrays.numpy_splits import parts_by_split
+from shardkit.sources.arrays.numpy_source import parts_by_split
 from shardkit.sources.base import RawFile, SourceOptions, StoredShard, reason_of
 from shardkit.sources.dataset.inputs import Datasets, Version, find_datasets, version_named
 from shardkit.sources.file_globs import choice_notes, choose_files, without_excluded

@@ -32,7 +32,6 @@ from shardkit.storage.locations import (
     unpinned,
     without_scheme,
 )
-from shardkit.storage.object_files import open_object
 from shardkit.storage.object_listing import expand_objects
 from shardkit.storage.objects import (
     ObjectInfo,
@@ -53,6 +52,7 @@ from shardkit.storage.objects import (
 )
 from shardkit.storage.os_errors import free_bytes, translate_os_errors
 from shardkit.storage.regular_files import open_regular
+from shardkit.storage.seekable_file import open_object
 from shardkit.storage.temporary_files import copy_whole, fsync_folder, make_writable, remove_dead, temporary_beside
 from shardkit.storage.uploads import abort_upload, can_leave_unfinished, list_uploads, unfinished_object
 from shardkit.units import MiB

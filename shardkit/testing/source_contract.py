@@ -12,15 +12,17 @@ import msgspec
 from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, ShardkitError, UsageError
 from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions
-from shardkit.testing.contents import PACKERS, cut_lengths, mutations
 from shardkit.testing.reading import (
+    PACKERS,
     Reading,
     Row,
     check_names,
     check_same,
     check_same_reading,
+    cut_lengths,
     file_names_of,
     files_of,
+    mutations,
     read_paths,
     read_splits,
     through_json,

@@ -10,8 +10,7 @@ import pytest
 from shardkit.cleaning import inventory as inventory_module
 from shardkit.cleaning.decide import LIVE, TABLES, plan_cleaning
 from shardkit.cleaning.inventory import take_inventory
-from shardkit.cleaning.mark import marked
-from shardkit.cleaning.remove import remove
+from shardkit.cleaning.remove import marked, remove
 from shardkit.dataset import commit as commit_module
 from shardkit.dataset.commit import commit_version
 from shardkit.dataset.manifest import decode_manifest, manifest_path
@@ -58,7 +57,7 @@ def test_a_cleaning_between_table_and_manifest_takes_nothing(place):
 def test_a_commit_waits_for_a_cleaning_and_finds_out_what_is_gone(place, monkeypatch):
     monkeypatch.setattr(commit_module, "_LOOK_S", 0.01)
     # On another machine, so that the process number tells nothing.
-    monkeypatch.setattr("shardkit.cleaning.mark.this_process", lambda: elsewhere(1))
+    monkeypatch.setattr("shardkit.cleaning.remove.this_process", lambda: elsewhere(1))
     raised = []
 
     def commit_elsewhere():
@@ -177,7 +176,7 @@ def test_a_mark_is_renewed_under_another_name_and_leaves_nothing(place):
 
 
 def test_a_mark_counts_its_age_by_the_clock_of_the_store(place, monkeypatch):
-    monkeypatch.setattr("shardkit.cleaning.mark.time.time", lambda: 0.0)
+    monkeypatch.setattr("shardkit.cleaning.remove.time.time", lambda: 0.0)
     with marked(str(place.root)) as mark:
         assert mark.now == pytest.approx((place.root / shard_path(FINGERPRINTS[0], 0)).stat().st_mtime, abs=60)
 

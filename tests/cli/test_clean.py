@@ -5,8 +5,7 @@ import json
 import pytest
 
 from shardkit.cleaning import inventory
-from shardkit.cleaning.mark import Mark
-from shardkit.cleaning.remove import remove_broken
+from shardkit.cleaning.remove import Mark, remove_broken
 from shardkit.cli import main
 from shardkit.dataset.commit import is_mark
 from shardkit.dataset.manifest import manifest_path

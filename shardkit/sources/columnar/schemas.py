@@ -23,13 +23,13 @@ from shardkit.sources.base import (
     row_identities,
 )
 from shardkit.sources.columnar.arrow_columns import Column, flatten_batch, null_without_class, unite_columns
+from shardkit.sources.columns.arrow_json import row_as_json
 from shardkit.sources.columns.bad_values import without_rows
 from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.dropped_columns import check_dropped, drop_option, is_dropped
 from shardkit.sources.columns.folder_columns import differing_error, differing_row, folder_column
 from shardkit.sources.columns.partitions import partition_features, partition_values
 from shardkit.sources.columns.row_casting import cast_rows
-from shardkit.sources.columns.row_json import row_as_json
 from shardkit.sources.columns.row_sizes import cuts, largest_size, row_sizes
 from shardkit.sources.columns.union_notes import check_shared
 from shardkit.sources.files.many_files import map_files

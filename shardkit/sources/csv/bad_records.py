@@ -19,9 +19,9 @@ from shardkit.features import Feature, Features
 from shardkit.file_types import is_utf8
 from shardkit.messages import shown
 from shardkit.sources.base import SourceOptions
+from shardkit.sources.columns.bad_values import are_suspect, find_impossible
 from shardkit.sources.columns.casting import BadValueError, cast_column
 from shardkit.sources.columns.halving import find_bad_rows
-from shardkit.sources.columns.text_values import are_suspect, find_impossible
 from shardkit.sources.csv.dialect import Dialect
 from shardkit.sources.csv.leading_zeros import find_padded, is_unpadded, padded_error
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, Parsed, is_text, parsed_type

@@ -16,8 +16,7 @@ from shardkit.file_types import COMPRESSED_PATTERN
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.file_globs import glob_options, globs_of
-from shardkit.sources.folders.class_levels import Placed, check_levels
-from shardkit.sources.folders.named_classes import advice_on_named_classes
+from shardkit.sources.folders.class_levels import Placed, advice_on_named_classes, check_levels
 from shardkit.sources.folders.paired_files import check_no_masks, check_no_pairs, pair_notes
 from shardkit.sources.naming_tables import labels_option
 from shardkit.sources.split_names import folders_below_split, in_order, split_of, splits_in_names

@@ -20,8 +20,7 @@ from shardkit.sources.base import SourceOptions
 from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.dropped_columns import is_dropped
 from shardkit.sources.json.decoder import LINE_ERRORS, RowDecoder, try_decode, whole_lines
-from shardkit.sources.json.keys import repeated_key
-from shardkit.sources.json.not_finite import spelled_out
+from shardkit.sources.json.keys import repeated_key, spelled_out
 from shardkit.sources.json.type_inference import MAX_DEPTH, flatten, is_too_deep, parents
 from shardkit.sources.json.value_modes import Mode
 from shardkit.sources.text.blocks import NEWLINE, Positions, as_array, with_end

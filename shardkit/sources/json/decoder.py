@@ -21,8 +21,15 @@ from shardkit.features import Feature, Features, arrow_schema
 from shardkit.messages import shown
 from shardkit.sources.columns.casting import BadValueError, CastColumn, cast_column
 from shardkit.sources.columns.halving import parse_parts
-from shardkit.sources.json.keys import OBJECTS, count_keys, find_keys, repeated_key, with_last_values
-from shardkit.sources.json.not_finite import spelled_out, with_nulls
+from shardkit.sources.json.keys import (
+    OBJECTS,
+    count_keys,
+    find_keys,
+    repeated_key,
+    spelled_out,
+    with_last_values,
+    with_nulls,
+)
 from shardkit.sources.json.type_inference import why_no_name
 from shardkit.sources.json.value_modes import Mode, usual_mode
 from shardkit.sources.json.values import ABSENT, python_type, to_arrow

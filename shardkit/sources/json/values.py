@@ -11,7 +11,7 @@ import pyarrow as pa
 from shardkit.features import Feature
 from shardkit.messages import shown
 from shardkit.sources.columns.casting import BadValueError
-from shardkit.sources.json.not_finite import NotFinite, as_words
+from shardkit.sources.json.keys import NotFinite, as_words
 from shardkit.sources.json.value_modes import Mode
 
 ABSENT = msgspec.Raw(b"null")

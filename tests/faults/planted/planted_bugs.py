@@ -279,7 +279,7 @@ def leftovers_stay() -> None:
 @planted
 def nothing_was_committed() -> None:
     """An error after the commit is told as one before it."""
-    from shardkit.conversion.run import outcome
+    from shardkit.conversion.run import convert as outcome
 
     replace_in(outcome, "may_be_committed", lambda plan: False)
 

@@ -36,7 +36,7 @@ def no_look_for_tables() -> None:
 @planted
 def mark_stays() -> None:
     """A cleaning leaves its mark."""
-    from shardkit.cleaning.mark import Mark
+    from shardkit.cleaning.remove import Mark
 
     replace_in(Mark, "end", lambda mark: None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardkit.sources.base import RawFile
-from shardkit.sources.folders.named_classes import advice_on_named_classes
+from shardkit.sources.folders.class_levels import advice_on_named_classes
 
 
 def advice(*names):
