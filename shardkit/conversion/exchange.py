@@ -8,17 +8,13 @@ for one must not stop the other.
 from __future__ import annotations
 
 import atexit
-import fcntl
 import functools
-import os
 import re
 import shutil
-import tempfile
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 import xxhash
@@ -27,6 +23,7 @@ from shardkit.conversion.plan import Plan, plan_file, write_whole
 from shardkit.errors import ShardkitError, UsageError
 from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
+from shardkit.storage.temporary_files import own_folder
 from shardkit.transforms.options import TransformOptions, split_reference
 
 # Requests at the same time: a store answers after 20 to 100 ms, and many at once as fast as one.
@@ -34,12 +31,10 @@ _THREADS = 16
 _BESIDE, _PROGRESS, _ATTEMPTS = "beside", "progress", "attempts"
 # Every attempt at the same conversion makes these with the same bytes.
 _SHARED = frozenset({_BESIDE, "survey", "extract", "statistics", "spool", "rejected", "shards"})
-_FOLDER_PREFIX, _LOCK = "shardkit-worker-", "lock"
-# A folder that was made just now may not be locked yet.
-_YOUNG_S = 60.0
+_FOLDER_PREFIX = "shardkit-worker-"
 
 # Those of this process: the plan that each is for, and its lock.
-_folders: list[tuple[str, Path, int]] = []
+_folders: list[tuple[str, Path, BinaryIO]] = []
 
 _Item = TypeVar("_Item")
 
@@ -232,13 +227,7 @@ def check_exchange(plan: Plan) -> None:
 
 
 def _new_folder(url: str) -> str:
-    for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
-        with suppress(OSError):
-            _remove_dead(path)
-    folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
-    # Held until the process ends, however it ends.
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    folder, lock = own_folder(_FOLDER_PREFIX)
     if not _folders:
         atexit.register(remove_worker_folders)
     _folders.append((url, folder, lock))
@@ -255,19 +244,7 @@ def remove_worker_folders(url: str | None = None) -> None:
     for found in [found for found in _folders if url in (None, found[0])]:
         _folders.remove(found)
         shutil.rmtree(found[1], ignore_errors=True)
-        os.close(found[2])
-
-
-def _remove_dead(folder: Path) -> None:
-    if time.time() - folder.stat().st_mtime < _YOUNG_S:
-        return
-    # A step that was at work when its folder was removed may have made it again, without the lock.
-    handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(handle)
+        found[2].close()
 
 
 def _fetch(plan: Plan, name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
@@ -28,6 +27,7 @@ from shardkit.errors import ConflictError, DamageError, ShardkitError
 from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
 from shardkit.storage.links import refuse_link
+from shardkit.storage.temporary_files import try_lock
 from shardkit.units import KiB
 
 FAILURE_FILE, FAILURE_RESERVE_FILE = "failure.json", "failure.reserve"
@@ -123,20 +123,15 @@ def version_cut_off(plan: Plan) -> int | None:
 def _lock(handle: int, folder: Path) -> None:
     # Processes below a command that was killed need a moment to follow it.
     deadline = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if time.monotonic() < deadline:
-                time.sleep(0.05)
-                continue
+    while not try_lock(handle):
+        if time.monotonic() >= deadline:
             raise ConflictError(
                 "the same conversion is running already",
                 where=str(folder),
                 state="It was not disturbed",
                 next_step="Wait for it to end",
-            ) from error
-        return
+            )
+        time.sleep(0.05)
 
 
 def remove_work_folder(plan: Plan) -> None:

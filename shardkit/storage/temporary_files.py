@@ -1,4 +1,4 @@
-"""Temporary files beside their targets: they are not taken for whole files, and those of dead processes are found."""
+"""Temporary files beside their targets, and folders of a process: those that killed processes left are found."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,9 @@ from typing import BinaryIO
 
 _COPY_CHUNK = 4 * 1024 * 1024
 _NAME = re.compile(r"\..+\.[0-9a-f]{16}")
+_LOCK = "lock"
+# A folder that was made just now may not be locked yet.
+_YOUNG_S = 60.0
 
 
 @contextmanager
@@ -99,5 +103,35 @@ def remove_dead(folder: Path) -> None:
     for path in sorted(folder.iterdir()):
         if _NAME.fullmatch(path.name):
             with suppress(OSError), path.open("r+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
+                if try_lock(file.fileno()):
+                    path.unlink()
+
+
+def own_folder(prefix: str) -> tuple[Path, BinaryIO]:
+    """Makes a folder for temporary files, which is this process's own while the file that is returned is open.
+
+    Folders that killed processes left are removed before. Their locks ended with the processes; every process that
+    sees a folder sees its lock, even with other process numbers.
+
+    Args:
+        prefix: Of the folder's name, and of those that are looked at.
+    """
+    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        # It may be another user's, or another process removes it right now.
+        with suppress(OSError):
+            _remove_if_left(path)
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    # The lock gets its name after it is held.
+    new = folder / f"{_LOCK}.new"
+    lock = new.open("wb")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    new.rename(folder / _LOCK)
+    return folder, lock
+
+
+def _remove_if_left(folder: Path) -> None:
+    # A step that was at work when its folder was removed may have made it again, without the lock.
+    if (folder / _LOCK).exists() or time.time() - folder.stat().st_mtime >= _YOUNG_S:
+        with (folder / _LOCK).open("ab") as lock:
+            if try_lock(lock.fileno()):
+                shutil.rmtree(folder, ignore_errors=True)

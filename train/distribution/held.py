@@ -1,26 +1,22 @@
 """What a supervisor holds while it runs: free ports for its workers, and a folder for their signs of life.
 
-A killed supervisor leaves its folder, and the next one removes it. A lock shows whether the owner of a folder runs. It
-ends with its process, and every process that sees the folder sees it, even with other process numbers.
+A killed supervisor leaves its folder, and the next one removes it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from shardkit.storage.temporary_files import try_lock
+from shardkit.storage.temporary_files import own_folder
 
 LOOPBACK = "127.0.0.1"
 PREFIX = "shardkit-train-"
-_LOCK = "lock"
 
 
 class HeldPorts:
@@ -63,19 +59,9 @@ def _bound(host: str) -> socket.socket:
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
     """Makes a folder for the length of the block, after those whose owner was killed are removed."""
-    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_LOCK}"):
-        _remove_if_left(path)
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
-        # The lock gets its name after it is held; other processes pass over a folder without that name.
-        new = Path(folder, f"{_LOCK}.new")
-        with new.open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            new.rename(new.with_name(_LOCK))
-            yield Path(folder)
-
-
-def _remove_if_left(path: Path) -> None:
-    # Another user's, or another supervisor removes it right now.
-    with contextlib.suppress(OSError), path.open("rb") as lock:
-        if try_lock(lock.fileno()):
-            shutil.rmtree(path.parent, ignore_errors=True)
+    folder, lock = own_folder(PREFIX)
+    with lock:
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
