@@ -51,7 +51,8 @@ def command(
     opened, name = open_split(dataset, split, run, version)
     check_free(output)
     restored = load_trained_model(run, at, model)
-    from shardkit.reading.row_files import check_rows_file, record_batch, write_rows
+    from shardkit.exporting.tables import check_rows_file, write_rows
+    from shardkit.reading.row_files import record_batch
     from train.runs.predict import kept_features, predicted_features, predictions
 
     predicted = predicted_features(restored)

@@ -1,17 +1,22 @@
-"""Parquet, Arrow IPC files, CSV and JSON Lines."""
+"""Parquet, Arrow IPC files, CSV and JSON Lines, also as one local file with rows of any kind."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from shardkit.errors import ConflictError, UsageError, place_is_taken
 from shardkit.exporting.base import ExportFormat, Rows
 from shardkit.exporting.columns import JSON_NOTES, as_text, json_values, nested_type
 from shardkit.features import Feature, Features
 from shardkit.reading.row_files import shaped, shaped_schema
+from shardkit.storage import files as storage
+from shardkit.storage.temporary_files import fsync_folder, temporary_beside
 from shardkit.units import MiB
 
 _ROW_GROUP_BYTES = 32 * MiB
@@ -125,6 +130,66 @@ def json_rows(batch: pa.RecordBatch, features: Features) -> list[dict[str, Any]]
     columns = [json_values(c, f) for c, f in zip(shaped(batch, features).columns, features, strict=True)]
     names = [f.name for f in features]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+_BY_ENDING: dict[str, ExportFormat] = {".parquet": Parquet(), ".csv": Csv(), ".jsonl": JsonLines()}
+
+
+def check_rows_file(path: Path, features: Features) -> None:
+    """Checks that rows of these features can become a file of that name.
+
+    Raises:
+        ConflictError: If it is there already.
+        UsageError: If no format has that ending, or it has no place for one of the features.
+    """
+    if path.exists() or path.is_symlink():
+        raise place_is_taken(str(path))
+    if path.suffix not in _BY_ENDING:
+        raise UsageError(
+            f"no format has the ending {path.suffix!r}",
+            where=str(path),
+            next_step=f"End the name with {', '.join(_BY_ENDING)}",
+        )
+    kind = _BY_ENDING[path.suffix]
+    for feature in features:
+        if (why := kind.why_not(feature)) is not None:
+            raise UsageError(
+                f"{kind.title} has no place for {feature.name!r}, which is {feature.describe_type()}",
+                why=why,
+                next_step="Leave it out, or write .jsonl",
+            )
+
+
+def write_rows(path: Path, features: Features, batches: Iterable[pa.RecordBatch]) -> int:
+    """Writes rows to a file that is there whole or not at all, and returns how many.
+
+    Args:
+        path: Its ending, one of `.parquet`, `.csv` and `.jsonl`, says how.
+        batches: With the schema of the features.
+
+    Raises:
+        ConflictError: If there is such a file, which is not touched.
+        UsageError: If it cannot be written.
+    """
+    check_rows_file(path, features)
+    num_rows = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal num_rows
+        for batch in batches:
+            num_rows += batch.num_rows
+            yield batch
+
+    storage.make_folder(str(path.parent))
+    with storage.translate_os_errors(path), temporary_beside(path) as (temporary, file):
+        _BY_ENDING[path.suffix].write(temporary, Rows(features, 0, num_rows, counted()))
+        os.fsync(file.fileno())
+        try:
+            os.link(temporary, path)  # Exclusive, unlike a rename.
+        except FileExistsError as error:
+            raise ConflictError("there is something already", where=str(path), state="It is untouched") from error
+        fsync_folder(path.parent)
+    return num_rows
 
 
 def _with_class_names(schema: pa.Schema, features: Features) -> pa.Schema:

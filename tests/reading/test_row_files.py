@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardkit.errors import ConflictError, UsageError
+from shardkit.exporting.tables import write_rows
 from shardkit.features import arrow_schema, make_feature
-from shardkit.reading.row_files import record_batch, write_rows
+from shardkit.reading.row_files import record_batch
 from shardkit.reading.splits import open_splits
 from shardkit.testing import write_dataset
 
@@ -69,7 +70,7 @@ def test_files_hold_the_rows(rows, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert [line["text"] for line in lines] == ["é", None, ""]
     assert lines[0]["words"] == ["a", "bc"]
-    assert (lines[0]["when"], lines[0]["price"]) == ("2020-02-29T02:02:03.000004+01:00", "1.10")
+    assert (lines[0]["when"], lines[0]["price"]) == ("2020-02-29 01:02:03.000004Z", "1.10")
     chosen = tuple(f for f in FEATURES if f.name in ("flag", "small", "text"))
     names = [f.name for f in chosen]
     write_rows(tmp_path / "a.csv", chosen, [b.select(names) for b in found])

@@ -13,7 +13,8 @@ import pytest
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import open_dataset
 from shardkit.errors import UsageError
-from shardkit.reading.row_files import record_batch, write_rows
+from shardkit.exporting.tables import write_rows
+from shardkit.reading.row_files import record_batch
 from shardkit.reading.splits import open_splits
 from tests.support.training.trained import TABLE, make_rows, save
 from train.runs.predict import kept_features, predicted_features, predictions
