@@ -77,22 +77,30 @@ class ImageDecoder:
         """
         encoded = self._encoded(batch)
         wanted = self._wanted(batch, len(encoded))
-        pixels = None if self.size is None else self._black(len(encoded), *self.size)
+        pixels: Pixels | None = None
         first_row = 0
         for row in np.flatnonzero(wanted).tolist():
-            image = self._decode(encoded[row], row)
-            if image is None:
+            found = self._pixels(encoded[row], row)
+            if found is None:
                 wanted[row] = False
                 continue
             if pixels is None:
-                first_row, pixels = row, self._black(len(encoded), image.height, image.width)
-            if image.size != pixels.shape[2:0:-1]:
-                raise _several_sizes(self.feature, (first_row, pixels.shape[1:3]), (row, (image.height, image.width)))
-            pixels[row] = np.asarray(image).reshape(pixels.shape[1:])
+                first_row, pixels = row, self._black(len(encoded), found.shape)
+            if found.shape != pixels.shape[1:]:
+                raise self._differs((first_row, pixels.shape[1:]), (row, found.shape))
+            pixels[row] = found
         if pixels is None:
-            pixels = self._black(len(encoded), 0, 0)
+            pixels = self._black(len(encoded), self._shape())
         present = batch.present if self.on_error == "raise" else {**batch.present, self.feature: wanted}
         return Batch({**batch, self.feature: pixels}, present, batch.mask, batch.pad_to)
+
+    def _shape(self) -> tuple[int, ...]:
+        # Of a row where no row tells it.
+        return (*(self.size or (0, 0)), _CHANNELS[self.mode])
+
+    def _pixels(self, value: Any, row: int) -> Pixels | None:
+        image = self._decode(value, row)
+        return None if image is None else np.asarray(image).reshape(image.height, image.width, _CHANNELS[self.mode])
 
     def _wanted(self, batch: Batch, num_rows: int) -> npt.NDArray[np.bool_]:
         wanted = np.ones(num_rows, np.bool_) if batch.mask is None else batch.mask.copy()
@@ -155,19 +163,18 @@ class ImageDecoder:
                 image = ImageOps.pad(image, size, method)
         return image if image.mode == self.mode else image.convert(self.mode)
 
-    def _black(self, num_rows: int, height: int, width: int) -> Pixels:
-        shape = (num_rows, height, width, _CHANNELS[self.mode])
+    def _black(self, num_rows: int, row_shape: tuple[int, ...]) -> Pixels:
+        shape = (num_rows, *row_shape)
         memory = np.zeros(math.prod(shape) + _ALIGNMENT, np.uint8)
         start = -memory.ctypes.data % _ALIGNMENT
         return memory[start : start + math.prod(shape)].reshape(shape)
 
-
-def _several_sizes(feature: str, first: tuple[int, Any], other: tuple[int, Any]) -> UsageError:
-    sizes = [
-        f"row {row} of the batch is {height} pixels high and {width} wide" for row, (height, width) in (first, other)
-    ]
-    return UsageError(
-        f"the images of column {feature!r} have several sizes",
-        why=", ".join(sizes),
-        next_step=f"Say which they should have: decode_images({feature!r}, size=(height, width))",
-    )
+    def _differs(self, first: tuple[int, tuple[int, ...]], other: tuple[int, tuple[int, ...]]) -> UsageError:
+        sizes = [
+            f"row {row} of the batch is {shape[0]} pixels high and {shape[1]} wide" for row, shape in (first, other)
+        ]
+        return UsageError(
+            f"the images of column {self.feature!r} have several sizes",
+            why=", ".join(sizes),
+            next_step=f"Say which they should have: {self.called}({self.feature!r}, size=(height, width))",
+        )

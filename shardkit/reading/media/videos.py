@@ -23,6 +23,8 @@ from shardkit.reading.media.images import ImageDecoder, Pixels
 class VideoDecoder(ImageDecoder):
     """Makes pixels of a column of videos or clips; see `shardkit.decode_videos`. For any number of threads.
 
+    The pixels are uint8 `[n, num_frames, height, width, channels]`; videos of several lengths are refused, too.
+
     Attributes:
         num_frames: That are taken at even distances; None takes all.
         fps: Frames a second that encoded videos are reduced to before; None keeps all.
@@ -39,30 +41,8 @@ class VideoDecoder(ImageDecoder):
         if self.fps is not None and not 0 < self.fps < math.inf:
             raise UsageError(f"fps is {self.fps}", next_step="Give a number above 0, such as fps=2")
 
-    def __call__(self, batch: Batch) -> Batch:
-        """Returns the batch with pixels, uint8 `[n, num_frames, height, width, channels]`, in the place of the videos.
-
-        Raises:
-            BadInputError: At the first damaged video, unless those become black; names its row in the batch.
-            UsageError: If the column holds no videos, or they have several sizes or lengths and none was asked for.
-        """
-        encoded = self._encoded(batch)
-        wanted = self._wanted(batch, len(encoded))
-        pixels: Pixels | None = None
-        for row in np.flatnonzero(wanted).tolist():
-            frames = self._frames(encoded[row], row)
-            if frames is None:
-                wanted[row] = False
-                continue
-            if pixels is None:
-                pixels = self._black_videos(len(encoded), *frames.shape[:3])
-            if frames.shape != pixels.shape[1:]:
-                raise self._differs(row, pixels.shape[1:4], frames.shape[:3])
-            pixels[row] = frames
-        if pixels is None:
-            pixels = self._black_videos(len(encoded), self.num_frames or 0, *(self.size or (0, 0)))
-        present = batch.present if self.on_error == "raise" else {**batch.present, self.feature: wanted}
-        return Batch({**batch, self.feature: pixels}, present, batch.mask, batch.pad_to)
+    def _shape(self) -> tuple[int, ...]:
+        return (self.num_frames or 0, *super()._shape())
 
     def _encoded(self, batch: Batch) -> npt.NDArray[Any]:
         column = batch.get(self.feature)
@@ -70,8 +50,7 @@ class VideoDecoder(ImageDecoder):
             return column
         return super()._encoded(batch)
 
-    def _frames(self, value: Any, row: int) -> Pixels | None:
-        """Returns the frames of a row, `[num_frames, height, width, channels]`; None if it is damaged and may be."""
+    def _pixels(self, value: Any, row: int) -> Pixels | None:
         if not isinstance(value, bytes):
             taken = self._taken(len(value))
             images = [self._decode(data, row) for place, data in enumerate(value) for _ in range(taken[place])]
@@ -117,11 +96,8 @@ class VideoDecoder(ImageDecoder):
         stacked = np.stack([np.asarray(image) for image in images])
         return stacked if stacked.ndim == 4 else stacked[..., None]
 
-    def _black_videos(self, num_rows: int, num_frames: int, height: int, width: int) -> Pixels:
-        black = self._black(num_rows * num_frames, height, width)
-        return black.reshape(num_rows, num_frames, height, width, black.shape[-1])
-
-    def _differs(self, row: int, expected: tuple[int, ...], found: tuple[int, ...]) -> UsageError:
+    def _differs(self, first: tuple[int, tuple[int, ...]], other: tuple[int, tuple[int, ...]]) -> UsageError:
+        (_, expected), (row, found) = first, other
         words = "{} frames of {} x {} pixels (height x width)"
         return UsageError(
             f"the videos of column {self.feature!r} have several sizes or lengths",
