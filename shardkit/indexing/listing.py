@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from shardkit.dataset.documents import check_relative_path
-from shardkit.encoding.tfrecord import HEADER_BYTES
 from shardkit.errors import BadInputError, UnsafeError, UsageError
 from shardkit.file_types import compression_of, is_manifest_name
 from shardkit.messages import printable
@@ -18,7 +16,7 @@ from shardkit.sources.base import RawFile
 from shardkit.sources.files.many_files import map_files
 from shardkit.sources.files.streams import open_raw
 from shardkit.sources.listing import expand_inputs
-from shardkit.sources.tfrecord.blocks import Form, form_of, is_record_header, is_zlib_of_records
+from shardkit.sources.tfrecord.blocks import Form, form_of, is_record_header, is_zlib_of_records, unzipped_head
 from shardkit.storage import files as storage
 from shardkit.units import format_number
 
@@ -158,15 +156,8 @@ def _inspect(file: RawFile) -> _Inspected:
     file = msgspec.structs.replace(file, compression=compression_of(head))
     if is_record_header(head):
         return _Inspected(msgspec.structs.replace(file, compression=None), "plain", True)
-    is_gzip_of_records = file.compression == "gzip" and is_record_header(_unzipped_head(head))
+    is_gzip_of_records = file.compression == "gzip" and is_record_header(unzipped_head(head, _GZIP_WINDOW))
     return _Inspected(file, form_of(file), is_gzip_of_records or is_zlib_of_records(head))
-
-
-def _unzipped_head(head: bytes) -> bytes:
-    try:
-        return zlib.decompressobj(_GZIP_WINDOW).decompress(head, HEADER_BYTES)
-    except zlib.error:
-        return b""
 
 
 def _one_compression(inspected: Sequence[_Inspected]) -> Compression:

@@ -83,7 +83,7 @@ def is_record_header(head: bytes) -> bool:
 
 def is_zlib_of_records(head: bytes) -> bool:
     """Whether bytes are the beginning of a zlib stream that begins with a record."""
-    return _is_zlib_head(head) and is_record_header(_unzipped_head(head))
+    return _is_zlib_head(head) and is_record_header(unzipped_head(head))
 
 
 def form_of(file: RawFile) -> Form:
@@ -100,7 +100,7 @@ def form_of(file: RawFile) -> Form:
         return "plain"
     if file.compression not in (None, "archive") or is_record_header(head):
         return "compressed"
-    if _is_zlib_head(head) and _unzipped_head(head):
+    if _is_zlib_head(head) and unzipped_head(head):
         return "zlib"
     return "plain" if file.compression is None else "compressed"
 
@@ -340,9 +340,14 @@ def _is_zlib_head(head: bytes) -> bool:
     return int.from_bytes(head[:2], "big") % 31 == 0
 
 
-def _unzipped_head(head: bytes) -> bytes:
+def unzipped_head(head: bytes, window: int = zlib.MAX_WBITS) -> bytes:
+    """Returns the first bytes of a zlib stream, as many as the header of a record has; none if it is damaged.
+
+    Args:
+        window: As `zlib.decompressobj` takes it.
+    """
     try:
-        return zlib.decompressobj().decompress(head, HEADER_BYTES)
+        return zlib.decompressobj(window).decompress(head, HEADER_BYTES)
     except zlib.error:
         return b""
 
