@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.util
+import sys
+from collections.abc import Callable
+from types import ModuleType
 
 
 class UserModuleLoader(importlib.abc.ExecutionLoader):
@@ -18,3 +21,16 @@ class UserModuleLoader(importlib.abc.ExecutionLoader):
 
     def get_source(self, fullname: str) -> str:
         return importlib.util.decode_source(self._source)
+
+
+def user_module(name: str, path: str, source: bytes) -> tuple[ModuleType, Callable[[], None]]:
+    """Returns a module that is empty still, and the function that runs the source in it.
+
+    Args:
+        name: In `sys.modules`.
+    """
+    loader = UserModuleLoader(path, source)
+    spec = importlib.util.spec_from_loader(name, loader, origin=path)
+    assert spec is not None  # There is a loader.
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    return module, lambda: loader.exec_module(module)

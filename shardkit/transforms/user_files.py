@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
-import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -16,7 +14,7 @@ import msgspec
 from shardkit.errors import UsageError
 from shardkit.runtime.process_limits import is_memory_short
 from shardkit.runtime.signals import noted_interrupt
-from shardkit.runtime.user_files import UserModuleLoader
+from shardkit.runtime.user_files import user_module
 from shardkit.storage import files as storage
 from shardkit.transforms.options import TransformOptions, split_reference
 
@@ -105,16 +103,9 @@ def load_function(reference: str, sha256: str | None) -> Callable[..., Any]:
     """
     path, name = split_reference(reference)
     source = read_user_file(path, OPTION, sha256)
-    loader = UserModuleLoader(path, source)
-    spec = importlib.util.spec_from_loader(f"_shardkit_map_{(sha256 or 'unhashed')[:16]}", loader, origin=path)
-    if spec is None:
-        raise UsageError(
-            f"the file of {OPTION} is no Python file", where=path, next_step="Write it like --map my_map.py:function"
-        )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    module, run = user_module(f"_shardkit_map_{(sha256 or 'unhashed')[:16]}", path, source)
     try:
-        _call(path, loader.exec_module, module)
+        _call(path, run)
     except UserCodeError as error:
         raise UsageError(
             f"the file of {OPTION} fails",

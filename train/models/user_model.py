@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,7 +18,7 @@ from shardkit.dataset.manifest import FeatureStatistics
 from shardkit.dataset.open import Dataset
 from shardkit.errors import ShardkitError, UsageError
 from shardkit.features import Features
-from shardkit.runtime.user_files import UserModuleLoader
+from shardkit.runtime.user_files import user_module
 from train.models.model_inputs import ModelBundle, ModelSettings
 from train.models.model_recipe import ModelRecipe
 from train.options.config import LabelSpec
@@ -88,15 +86,12 @@ def load_build_function(reference: str) -> BuildModel:
     path, function_name = model_path(reference), reference.rpartition(":")[2]
     if not path.is_file():
         raise UsageError(f"there is no model file {str(path)!r}", next_step="Write it like my_model.py:build")
-    loader = UserModuleLoader(str(path), path.read_bytes())
-    spec = importlib.util.spec_from_loader(f"_shardkit_model_{path.stem}", loader, origin=str(path))
-    if spec is None or path.suffix != ".py":
+    if path.suffix != ".py":
         raise UsageError(
             "the model file is no Python file", where=str(path), next_step="Write it like --model my_model.py:build"
         )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    call_user_code(path, lambda: loader.exec_module(module))
+    module, run = user_module(f"_shardkit_model_{path.stem}", str(path), path.read_bytes())
+    call_user_code(path, run)
     function = getattr(module, function_name, None)
     if not callable(function):
         raise UsageError(
