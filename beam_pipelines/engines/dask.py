@@ -77,13 +77,11 @@ class Dask(NativeEngine):
 
     def check_address(self, chosen: Sequence[Chosen]) -> None:
         """Checks that the scheduler of a running cluster answers."""
-
         if (address := value_of(chosen, "address")) is not None:
             check_scheduler(address)
 
     @contextmanager
     def session(self, work: Work) -> Iterator[Session]:
-
         named = value_of(work.chosen, "address")
         with ExitStack() as stack:
             if named is None:
