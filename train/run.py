@@ -23,7 +23,7 @@ from train.loop.epoch_loop import EpochLoop, Hooks, LoopParts
 from train.loop.nonfinite import Batches, not_a_number, weights_not_finite
 from train.loop.step_loop import StepLoop
 from train.models.user_model import call_user_code, model_path
-from train.optimization.communication import measure_all_reduce_s
+from train.optimization.gradients import measure_all_reduce_s
 from train.optimization.memory_estimate import advise, estimate_memory
 from train.optimization.precision import find_not_finite
 from train.optimization.replicas import sharing_of_first

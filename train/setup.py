@@ -27,12 +27,11 @@ from train.models.model_inputs import ModelBundle, ModelSettings
 from train.models.user_model import check_model
 from train.optimization.gradients import ComputeGradients, gradient_function
 from train.optimization.objectives import Objective
-from train.optimization.optimizers import make_optimizer
 from train.optimization.precision import set_precision
 from train.optimization.recompute import recomputing
 from train.optimization.replicas import with_replica_seeds
 from train.optimization.step import evaluate_step, train_step
-from train.optimization.updater import Updater
+from train.optimization.updater import Updater, make_optimizer
 from train.options.config import LabelSpec
 from train.options.length_buckets import Boundaries, SplitBuckets, bucket_split
 from train.options.model_defaults import check_image_size, is_user_model, model_kind

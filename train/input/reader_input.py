@@ -19,8 +19,7 @@ from shardkit.reading.batch import Batch as ReaderBatch
 from shardkit.reading.split import Split
 from shardkit.reading.splits import Splits as OpenSplits
 from shardkit.runtime.threads import worker_threads
-from train.input.parsed import parsed_batch
-from train.input.preparation import Preparation
+from train.input.preparation import Preparation, parsed_batch
 from train.models.batch import Batch
 from train.models.model_inputs import ModelBundle
 from train.options.choices import Splits

@@ -1,4 +1,4 @@
-"""From gradients to weights: the loss scale, clipping, weight decay, the optimizer, averages and pruning.
+"""From gradients to weights: the optimizer and its learning rate, the loss scale, clipping, decay, averages, pruning.
 
 The module uses public parts of Keras and TensorFlow only. It avoids `Optimizer.apply`, which would add gradients up
 over replicas by itself, in float32, before their sum can be checked.
@@ -6,6 +6,7 @@ over replicas by itself, in float32, before their sum can be checked.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,14 +20,11 @@ import tensorflow as tf
 from shardkit.errors import UsageError
 from train.optimization.gradients import Gradient, are_finite, clip_gradients, scale_gradients
 from train.optimization.precision import LossScale
-from train.options.optimizer_options import OptimizerOptions
+from train.options.optimizer_options import DROP_FACTOR, DROPS, FINAL_SHARE, FIRST_SHARE, OptimizerOptions, Schedule
 
-FIRST_SHARE = 0.1
-LAST_SHARE = 0.75
-NUM_ROUNDS = 100
-_EXCLUDED = re.compile("bias|gamma|beta|embeddings")
-
-_NOT_DECAYED = re.compile("bias|gamma|beta|embeddings")
+# Pruning begins and ends at these shares of the steps, and prunes so often in between.
+_FIRST_PRUNED, _LAST_PRUNED, _NUM_PRUNINGS = 0.1, 0.75, 100
+_NO_KERNEL = re.compile("bias|gamma|beta|embeddings")
 
 
 class Updater:
@@ -134,7 +132,7 @@ class Updater:
         """Updates a device's own copy of a variable, of its average and of its mask."""
         num_updates = tf.convert_to_tensor(self.optimizer.iterations.value)
         decay = self.options.weight_decay
-        if decay and not _NOT_DECAYED.search(variable.name):
+        if decay and not _NO_KERNEL.search(variable.name):
             weights.assign_sub(weights * (decay * rate))
         self.optimizer.update_step(gradient, weights, rate)
         if variable.constraint is not None:
@@ -210,8 +208,10 @@ class PruningPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_pruning(sparsity: float, num_steps: int) -> PruningPlan:
     """Returns the plan for a run."""
-    first, last = int(FIRST_SHARE * num_steps), int(LAST_SHARE * num_steps)
-    return PruningPlan(sparsity=sparsity, first_step=first, last_step=last, every=max(1, (last - first) // NUM_ROUNDS))
+    first, last = int(_FIRST_PRUNED * num_steps), int(_LAST_PRUNED * num_steps)
+    return PruningPlan(
+        sparsity=sparsity, first_step=first, last_step=last, every=max(1, (last - first) // _NUM_PRUNINGS)
+    )
 
 
 class Pruning(tf.Module):
@@ -227,7 +227,7 @@ class Pruning(tf.Module):
     def __init__(self, variables: Sequence[keras.Variable], plan: PruningPlan) -> None:
         super().__init__()
         self.plan = plan
-        kernels = {i: v for i, v in enumerate(variables) if len(v.shape) >= 2 and not _EXCLUDED.search(v.name)}
+        kernels = {i: v for i, v in enumerate(variables) if len(v.shape) >= 2 and not _NO_KERNEL.search(v.name)}
         if not kernels:
             raise UsageError("the model has no kernels that could be pruned", next_step="Leave out --prune")
         self.masks = {
@@ -257,3 +257,56 @@ def magnitude_mask(weights: tf.Tensor, sparsity: tf.Tensor) -> tf.Tensor:
     smallest = tf.argsort(flat, stable=True)[:num_zeros]
     mask = tf.tensor_scatter_nd_update(tf.ones_like(flat), smallest[:, tf.newaxis], tf.zeros([num_zeros], flat.dtype))
     return tf.reshape(mask, tf.shape(weights))
+
+
+class PlannedRate(keras.optimizers.schedules.LearningRateSchedule):
+    """The learning rate of every step, as a graph."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__()
+        self.schedule = schedule
+
+    def __call__(self, step: Any) -> tf.Tensor:
+        """Returns the learning rate of the update that follows `step` updates."""
+        plan = self.schedule
+        now = tf.cast(step, tf.float32)
+        num_left = max(1, plan.num_steps - plan.num_warm_up_steps)
+        done = tf.clip_by_value((now - plan.num_warm_up_steps) / num_left, 0.0, 1.0)
+        if plan.kind == "cosine":
+            share = FINAL_SHARE + (1 - FINAL_SHARE) * (1 + tf.cos(math.pi * done)) / 2
+        elif plan.kind == "linear":
+            share = 1 - (1 - FINAL_SHARE) * done
+        elif plan.kind == "step":
+            share = tf.add_n([tf.cast(done >= drop, tf.float32) for drop in DROPS])
+            share = tf.pow(DROP_FACTOR, share)
+        else:
+            share = tf.ones_like(done)
+        if plan.num_warm_up_steps:
+            warm = FIRST_SHARE + (1 - FIRST_SHARE) * now / plan.num_warm_up_steps
+            share = tf.where(now < plan.num_warm_up_steps, warm, share)
+        return plan.peak * share
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the values that the schedule was made from."""
+        plan = self.schedule
+        return {
+            "kind": plan.kind,
+            "peak": plan.peak,
+            "num_steps": plan.num_steps,
+            "num_warm_up_steps": plan.num_warm_up_steps,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> PlannedRate:
+        """Returns the schedule that `get_config` described."""
+        return cls(Schedule(**config))
+
+
+def make_optimizer(options: OptimizerOptions, schedule: Schedule) -> keras.optimizers.Optimizer:
+    """Returns the optimizer; weight decay, clipping, averages and the loss scale are `train.optimization.updater`'s."""
+    rate = PlannedRate(schedule)
+    if options.name == "sgd":
+        return keras.optimizers.SGD(rate, momentum=options.momentum)
+    if options.name == "lion":
+        return keras.optimizers.Lion(rate)
+    return keras.optimizers.Adam(rate)

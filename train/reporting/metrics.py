@@ -48,7 +48,7 @@ class Meter:
     communicates while it computes hides a part of that, so the share is the most that there is to gain.
 
     Args:
-        communication_s: Of one step, from `train.optimization.communication`; 0 for one worker.
+        communication_s: Of one step, from `train.optimization.gradients`; 0 for one worker.
     """
 
     def __init__(self, communication_s: float = 0.0) -> None:

@@ -13,7 +13,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.reading.batch import Batch as ReaderBatch
 from shardkit.reading.splits import Splits
-from train.input.parsed import num_rows, parsed_batch
+from train.input.preparation import num_rows, parsed_batch
 from train.models.batch import Batch
 from train.models.tabular_inputs import label_reader
 from train.optimization.objectives import objective_for

@@ -28,7 +28,7 @@ from shardkit.reading.split import Split
 from shardkit.reading.splits import open_splits
 from shardkit.storage import files as storage
 from shardkit.units import format_number
-from train.input.parsed import parsed_batch
+from train.input.preparation import parsed_batch
 from train.reporting.report import Reporter
 from train.runs.dataset_check import check_dataset, choose_split
 from train.runs.export_signatures import answer_examples, answer_features, argument_names, argument_specs, arguments_of

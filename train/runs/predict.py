@@ -16,7 +16,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Features, make_feature
 from shardkit.reading.batch import Batch
 from shardkit.reading.splits import Splits
-from train.input.parsed import parsed_batch
+from train.input.preparation import parsed_batch
 from train.options.config import LabelSpec
 from train.runs.dataset_check import check_dataset
 from train.runs.restore_model import RestoredModel, model_outputs

@@ -13,7 +13,7 @@ import tensorflow as tf
 from shardkit.adapters.tfdata import ParsedBatch
 from shardkit.errors import DamageError, UsageError
 from shardkit.features import Feature
-from train.input.parsed import absent_examples
+from train.input.preparation import absent_examples
 from train.models.factory import load_builder
 from train.models.images import NUM_CHANNELS, center_image
 from train.models.model_inputs import ModelBundle, ModelSettings

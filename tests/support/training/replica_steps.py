@@ -17,11 +17,10 @@ import tensorflow as tf
 from train.models.batch import Batch
 from train.optimization.gradients import gradient_function
 from train.optimization.objectives import Classification
-from train.optimization.optimizers import make_optimizer
 from train.optimization.precision import set_precision
 from train.optimization.recompute import recomputing
 from train.optimization.step import train_step
-from train.optimization.updater import Updater
+from train.optimization.updater import Updater, make_optimizer
 from train.options.config import LabelSpec
 from train.options.optimizer_options import OptimizerOptions, plan_schedule
 

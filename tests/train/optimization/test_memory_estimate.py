@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from train.optimization.memory_estimate import estimate_memory
-from train.optimization.optimizers import make_optimizer
-from train.optimization.updater import Updater
+from train.optimization.updater import Updater, make_optimizer
 from train.options.optimizer_options import OptimizerOptions, plan_schedule
 from train.runs.restore_model import restore_model
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.examples import draws
-from train.optimization.optimizers import PlannedRate
+from train.optimization.updater import PlannedRate
 from train.options.optimizer_options import Schedule, plan_schedule
 
 KINDS = ("cosine", "linear", "constant", "step")

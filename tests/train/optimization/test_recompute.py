@@ -18,10 +18,9 @@ from shardkit.errors import UsageError
 from train.models.batch import Batch
 from train.optimization.gradients import check_compilable, gradient_function
 from train.optimization.objectives import Classification
-from train.optimization.optimizers import make_optimizer
 from train.optimization.recompute import choose_cuts, find_cuts, recomputing, trace_calls
 from train.optimization.step import train_step
-from train.optimization.updater import Updater
+from train.optimization.updater import Updater, make_optimizer
 from train.options.config import LabelSpec
 from train.options.optimizer_options import OptimizerOptions, plan_schedule
 

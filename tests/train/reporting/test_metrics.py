@@ -14,7 +14,7 @@ from train.asynchronous.loop import UnitMeter
 from train.asynchronous.steps import UnitResult
 from train.asynchronous.work_units import Unit
 from train.distribution.devices import Devices
-from train.optimization.communication import dense_gradient_shapes, measure_all_reduce_s
+from train.optimization.gradients import dense_gradient_shapes, measure_all_reduce_s
 from train.reporting.metrics import Meter, decode_lines
 from train.reporting.report import Reporter
 

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from train.distribution.devices import Devices
 from train.loop.local_sgd import LocalSteps
-from train.optimization.optimizers import make_optimizer
-from train.optimization.updater import Updater
+from train.optimization.updater import Updater, make_optimizer
 from train.options.optimizer_options import OptimizerOptions, plan_schedule
 
 pytestmark = pytest.mark.full
