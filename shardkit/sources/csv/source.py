@@ -39,11 +39,10 @@ from shardkit.sources.csv.dialect import (
 )
 from shardkit.sources.csv.header import FirstRows, have_header, header_notes, made_names
 from shardkit.sources.csv.heads import find_odd_values, read_csv_head, read_evidence
-from shardkit.sources.csv.joined import check_not_joined
 from shardkit.sources.csv.leading_zeros import untyped_notes
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser
 from shardkit.sources.csv.second_header import check_no_second_header
-from shardkit.sources.csv.stacked import check_one_table, empty_rows_notes
+from shardkit.sources.csv.stacked import check_not_joined, check_one_table, empty_rows_notes
 from shardkit.sources.csv.titles import TitleError
 from shardkit.sources.files.many_files import attempt, map_files, undamaged
 from shardkit.sources.files.streams import guard_unchanged

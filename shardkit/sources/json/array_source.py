@@ -21,7 +21,7 @@ from shardkit.sources.json.decoder import try_decode
 from shardkit.sources.json.lines_source import decode_together
 from shardkit.sources.json.object_bounds import Elements, FrameError, State, iter_elements, state_behind_element
 from shardkit.sources.json.type_sample import Inferred, Rows, SampledSource, infer_features
-from shardkit.sources.json.value_modes import Mode, written_modes
+from shardkit.sources.json.values import Mode, written_modes
 from shardkit.sources.text.blocks import Lines, RecordTooLongError, TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers, line_at
 from shardkit.sources.text.rejected_records import BadRecord, BatchMaker, GoodRecords

@@ -22,7 +22,7 @@ from shardkit.sources.columns.dropped_columns import is_dropped
 from shardkit.sources.json.decoder import LINE_ERRORS, RowDecoder, try_decode, whole_lines
 from shardkit.sources.json.keys import repeated_key, spelled_out
 from shardkit.sources.json.type_inference import MAX_DEPTH, flatten, is_too_deep, parents
-from shardkit.sources.json.value_modes import Mode
+from shardkit.sources.json.values import Mode
 from shardkit.sources.text.blocks import NEWLINE, Positions, as_array, with_end
 from shardkit.sources.text.rejected_records import BadRecord, GoodRecords, Problem, without_line_end
 

@@ -31,8 +31,7 @@ from shardkit.sources.json.keys import (
     with_nulls,
 )
 from shardkit.sources.json.type_inference import why_no_name
-from shardkit.sources.json.value_modes import Mode, usual_mode
-from shardkit.sources.json.values import ABSENT, python_type, to_arrow
+from shardkit.sources.json.values import ABSENT, Mode, python_type, to_arrow, usual_mode
 from shardkit.sources.text.blocks import NEWLINE, RETURN, as_array
 from shardkit.units import KiB
 

@@ -19,7 +19,7 @@ from shardkit.sources.json.bad_lines import parse_line, readers, wider_lines
 from shardkit.sources.json.decoder import try_decode
 from shardkit.sources.json.table_signs import check_no_bulk, check_not_arrays
 from shardkit.sources.json.type_sample import Inferred, Rows, SampledSource, infer_features
-from shardkit.sources.json.value_modes import Mode, written_modes
+from shardkit.sources.json.values import Mode, written_modes
 from shardkit.sources.text.blocks import Lines
 from shardkit.sources.text.line_numbers import LineNumbers
 from shardkit.sources.text.rejected_records import BatchMaker, error_at
