@@ -71,7 +71,7 @@ BUILTIN_MODELS = {
     ),
 }
 APPLICATION = ModelKind(
-    "train.models.builtin.applications",
+    "train.models.builtin.image",
     Defaults(epochs=40, global_batch_size=32, learning_rate=1e-3, weight_decay=5e-2),
     _ARRAY_DEFAULTS._replace(learning_rate=1e-3),
     reads_images=True,

@@ -1,8 +1,10 @@
-"""`--model image`: one feature of images, and a small residual network."""
+"""`--model image`, a small residual network, and names of `keras.applications`: one feature of images."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Mapping
+from functools import partial
 
 import keras
 from keras import layers
@@ -18,40 +20,34 @@ from train.models.model_inputs import ModelBundle, ModelSettings
 from train.models.model_recipe import ModelRecipe
 from train.options.config import LabelSpec
 from train.options.model_defaults import is_image_array
+from train.options.model_table import IMAGE
 
 STAGES = (32, 64, 128)
 BATCH_NORM_MOMENTUM = 0.9  # Statistics settle within the few steps that a small dataset has.
 
 
 def make_bundle(settings: ModelSettings, dataset: Dataset, split: str, features: Features) -> ModelBundle:
-    """Returns the model bundle for the only feature of images. Raises UsageError if there is none, or more than one."""
-    return image_bundle(settings, features, dataset.manifest.split(split).statistics, image_model)
+    """Returns the model bundle for the only feature of images.
+
+    Raises:
+        UsageError: If there is none, or more than one, or the images are too small for the model.
+    """
+    return _image_bundle(settings, features, dataset.manifest.split(split).statistics)
 
 
 def restore_bundle(settings: ModelSettings, recipe: ModelRecipe) -> ModelBundle:
     """Returns the model bundle that a recipe describes."""
-    return image_bundle(settings, recipe.features, recipe.statistics, image_model)
+    return _image_bundle(settings, recipe.features, recipe.statistics)
 
 
-def image_bundle(
-    settings: ModelSettings,
-    features: Features,
-    statistics: Mapping[str, FeatureStatistics],
-    make_network: Callable[[int, LabelSpec, int, int], keras.Model],
+def _image_bundle(
+    settings: ModelSettings, features: Features, statistics: Mapping[str, FeatureStatistics]
 ) -> ModelBundle:
-    """Returns the model bundle for the only feature of images.
-
-    Args:
-        features: Candidates.
-        make_network: Called with image size, label, number of replicas and number of channels.
-
-    Raises:
-        UsageError: If there is none, or more than one.
-    """
     found = tuple(f for f in features if f.is_image) or tuple(filter(is_image_array, features))
     feature = _only_image(features, found, settings.name)
     channels = NUM_CHANNELS if feature.is_image else num_channels(feature)
     image_size, strategy = settings.image_size, settings.strategy
+    make_network = image_model if settings.name == IMAGE else partial(application_model, settings.name)
     with strategy.scope():
         model = make_network(image_size, settings.label, strategy.num_replicas_in_sync, channels)
     encoded = ModelBundle(
@@ -107,3 +103,42 @@ def image_model(image_size: int, label: LabelSpec, num_replicas: int, num_channe
         hidden = residual_block(hidden, width)
     hidden = layers.GlobalAveragePooling2D()(hidden)
     return keras.Model({"image": images}, outputs_layer(hidden, label), name="image")
+
+
+def application_model(
+    name: str, image_size: int, label: LabelSpec, num_replicas: int, num_channels: int = NUM_CHANNELS
+) -> keras.Model:
+    """Returns a model of `keras.applications` over float32 images `[image_size, image_size, num_channels]`, 0 to 255.
+
+    Grey images stand for colours whose parts are the same.
+
+    Batch normalization is over the global batch, and its statistics settle within the few steps that a small dataset
+    has; with the momentum of some of these models they would take thousands.
+
+    Raises:
+        UsageError: If images of that size are too small for the model.
+    """
+    build = getattr(keras.applications, name)
+    scaling = importlib.import_module(f"keras.applications.{build.__module__.rpartition('.')[2]}")
+    images = keras.Input([image_size, image_size, num_channels], name="image")
+    shape = (image_size, image_size, NUM_CHANNELS)
+    try:
+        body = build(include_top=False, weights=None, input_shape=shape, pooling="avg")
+    except ValueError as error:
+        raise UsageError(
+            f"{name} cannot take images of {image_size} x {image_size} pixels",
+            why=str(error).strip().splitlines()[0],
+            next_step="Use a larger --image-size, or leave it out",
+        ) from error
+
+    def renewed(layer: keras.layers.Layer) -> keras.layers.Layer:
+        settings = layer.get_config()
+        if isinstance(layer, keras.layers.BatchNormalization):
+            momentum = min(layer.momentum, BATCH_NORM_MOMENTUM)
+            settings |= {"synchronized": num_replicas > 1, "momentum": momentum}
+        return type(layer).from_config(settings)
+
+    body = keras.models.clone_model(body, clone_function=renewed)
+    colors = images if num_channels == NUM_CHANNELS else keras.layers.Concatenate()([images] * NUM_CHANNELS)
+    hidden = body(scaling.preprocess_input(colors))
+    return keras.Model({"image": images}, outputs_layer(hidden, label), name=name.lower())

@@ -12,7 +12,7 @@ import tensorflow as tf
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
 from tests.support.campaign import in_campaign
-from train.models.builtin.applications import application_model, restore_bundle
+from train.models.builtin.image import application_model, restore_bundle
 from train.models.image_arrays import prepare_pixels
 from train.models.model_inputs import ModelSettings
 from train.models.model_recipe import ModelRecipe
