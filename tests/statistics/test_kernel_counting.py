@@ -11,7 +11,7 @@ from shardkit.hashing import mix64
 from shardkit.statistics import frequencies, key_counts
 from shardkit.statistics.collector import StatisticsCollector
 from shardkit.statistics.frequencies import MAX_VALUE_BYTES, hash_values
-from shardkit.statistics.key_counts import NUM_BUCKETS, CompiledKeyCounts, NumpyKeyCounts
+from shardkit.statistics.key_counts import NUM_BUCKETS, CompiledKeyCounts, KeyCounts
 from tests.support.examples import draws
 from tests.support.wire.kernel_threads import runs_beside_python
 
@@ -62,7 +62,7 @@ def assert_same(compiled, numpy):
 def test_numbers_are_counted_as_numpy_counts_them(kind, dtype, seed, size):
     rng = np.random.default_rng(seed)
     values = any_values(rng, dtype, size)
-    compiled, numpy = CompiledKeyCounts(kind), NumpyKeyCounts(kind)
+    compiled, numpy = CompiledKeyCounts(kind), KeyCounts(kind)
     for piece in in_pieces(rng, values):
         compiled.add(piece)
     for piece in in_pieces(rng, values[::-1]):
@@ -78,7 +78,7 @@ def test_keys_of_any_level_are_added_as_numpy_adds_them(seed, size, other_size, 
     rng = np.random.default_rng(seed)
     values, others = any_values(rng, kind, size), any_values(rng, kind, other_size)
     found = []
-    for make in (CompiledKeyCounts, NumpyKeyCounts):
+    for make in (CompiledKeyCounts, KeyCounts):
         counted, part = make(kind), make(kind)
         counted.add(values)
         part.add(others)
