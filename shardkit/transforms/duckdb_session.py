@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardkit.errors import UsageError, missing_extra
 from shardkit.messages import printable
+from shardkit.runtime.interruptible import interruptible
 
 Node = dict[str, Any]
 
@@ -51,10 +52,17 @@ def session() -> duckdb.DuckDBPyConnection:
     return found
 
 
+def ask(statement: str, *parameters: str) -> list[tuple[Any, ...]]:
+    """Returns the rows of a statement. Raises duckdb.Error if it fails."""
+    connection = session()
+    # In the main thread DuckDB would answer a signal with an error of its own.
+    return interruptible(lambda: connection.execute(statement, parameters).fetchall(), connection.interrupt)
+
+
 @functools.lru_cache(maxsize=1)
 def functions() -> dict[str, FunctionInfo]:
     """Returns DuckDB's functions by their names in lower case."""
-    rows = session().execute(
+    rows = ask(
         """
         SELECT lower(function_name), list(DISTINCT function_type), list(DISTINCT stability), list(macro_definition)
         FROM duckdb_functions() GROUP BY 1
@@ -62,7 +70,7 @@ def functions() -> dict[str, FunctionInfo]:
     )
     return {
         name: FunctionInfo(frozenset(kinds), frozenset(s for s in stabilities or () if s), tuple(definitions or ()))
-        for name, kinds, stabilities, definitions in rows.fetchall()
+        for name, kinds, stabilities, definitions in rows
     }
 
 
@@ -87,8 +95,7 @@ def _open() -> duckdb.DuckDBPyConnection:
         config={"threads": "1", "autoinstall_known_extensions": "false", "autoload_known_extensions": "false"},
     )
     try:
-        for setting in _SETTINGS:
-            connection.execute(setting)
+        interruptible(lambda: connection.execute(";".join(_SETTINGS)), connection.interrupt)
     except duckdb.Error as error:
         raise UsageError(
             "this version of DuckDB cannot be closed off",
@@ -101,7 +108,7 @@ def _open() -> duckdb.DuckDBPyConnection:
 def to_sql(node: Node) -> str:
     """Returns the SQL of a SELECT."""
     document = json.dumps({"error": False, "statements": [{"node": node, "named_param_map": []}]})
-    text: str = session().execute("SELECT json_deserialize_sql(?::JSON)", [document]).fetchall()[0][0]
+    text: str = ask("SELECT json_deserialize_sql(?::JSON)", document)[0][0]
     return text
 
 

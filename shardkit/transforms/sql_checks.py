@@ -16,13 +16,13 @@ from shardkit.features import Features
 from shardkit.messages import printable, shown
 from shardkit.transforms.duckdb_session import (
     Node,
+    ask,
     column,
     column_words,
     functions,
     nodes,
     operator,
     quoted,
-    session,
     to_sql,
 )
 from shardkit.transforms.steps import no_such_column
@@ -140,7 +140,7 @@ def parse_statement(text: str, features: Features) -> Statement:
 
 
 def _parse(text: str) -> Node:
-    found = json.loads(session().execute("SELECT json_serialize_sql(?::VARCHAR)", [text]).fetchall()[0][0])
+    found = json.loads(ask("SELECT json_serialize_sql(?::VARCHAR)", text)[0][0])
     if found["error"]:
         if found["error_type"] == "parser":
             raise _refused(found["error_message"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -16,7 +17,7 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, row_identities
 from shardkit.transforms import duckdb_session
-from shardkit.transforms.duckdb_session import session
+from shardkit.transforms.duckdb_session import ask, session
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.pipeline import apply, plan_transforms
 from tests.support.examples import draws
@@ -385,3 +386,15 @@ def test_a_tenth_of_bad_rows_costs_no_query_each():
     assert len(applied.rows.rejected) == 2_000
     assert applied.rows.batch["n"].to_pylist() == [2 * i for i in range(20_000) if i % 10]
     assert num_queries < 20
+
+
+def test_a_signal_ends_a_statement_of_the_planning_as_its_handler_says():
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            ask("SELECT count(*) FROM range(1000000000000)")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert ask("SELECT ?::VARCHAR", "x") == [("x",)]
