@@ -26,7 +26,7 @@ RAW_KINDS = {"float64": FLOAT64, "int8": UINT8, "uint8": UINT8}
 # Of the values that a fixed shape has room for in memory: more than so many bytes, and more than so many times the
 # bytes of the records, hold nothing but zeros.
 _ROOM_BYTES, _ROOM_TIMES = GiB, 16
-_STORED_TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64(), FLOAT64: pa.float64(), UINT8: pa.uint8()}
+STORED_TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64(), FLOAT64: pa.float64(), UINT8: pa.uint8()}
 
 
 class RecordDecoder:
@@ -188,7 +188,7 @@ def _kind_of(feature: Feature) -> int:
 def _width_of(feature: Feature) -> int:
     """Returns how many bytes a record takes in memory whatever it holds."""
     kind = _kind_of(feature)
-    return 0 if kind == BYTES else _STORED_TYPES[kind].byte_width * (feature.num_values or 0)
+    return 0 if kind == BYTES else STORED_TYPES[kind].byte_width * (feature.num_values or 0)
 
 
 class _Column:
@@ -196,43 +196,21 @@ class _Column:
 
     def __init__(self, feature: Feature) -> None:
         self._feature = feature
-        self._num_values = feature.num_values
-        self._kind = _kind_of(feature)
-        self._stored_type = _STORED_TYPES[self._kind]
+        self._num_values = ANY_NUMBER if feature.num_values is None else feature.num_values
+        self._stored_type = STORED_TYPES[_kind_of(feature)]
         self._type = feature.value_type
-        self._is_plain = feature.is_scalar and self._type == self._stored_type
 
     def array(self, column: tuple[Any, ...], num_rows: int, where: str) -> pa.Array:
-        validity, *buffers = [None if b is None else pa.py_buffer(b) for b in column]
-        if self._is_plain:
-            return pa.Array.from_buffers(self._stored_type, num_rows, [validity, *buffers])
+        is_scalar = self._feature.is_scalar
+        stored = stored_column(column, num_rows, self._stored_type, self._num_values, is_scalar=is_scalar)
         try:
-            if self._feature.is_scalar:
-                return self._from_stored(pa.Array.from_buffers(self._stored_type, num_rows, [validity, *buffers]))
-            if self._num_values is None:
-                return self._lists(num_rows, validity, buffers)
-            return self._fixed_lists(self._num_values, num_rows, validity, buffers)
+            if is_scalar:
+                return self._from_stored(stored)
+            values = self._from_stored(stored.values)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise DamageError(f"feature {self._feature.name!r} cannot be read", where=where, why=str(error)) from error
-
-    def _lists(self, num_rows: int, validity: Any, buffers: list[Any]) -> pa.Array:
-        offsets, *rest = buffers
-        num_values = int(np.frombuffer(offsets, np.int32)[-1])
-        values = self._from_stored(pa.Array.from_buffers(self._stored_type, num_values, [None, *rest]))
-        return pa.Array.from_buffers(pa.list_(values.type), num_rows, [validity, offsets], children=[values])
-
-    def _fixed_lists(self, size: int, num_rows: int, validity: Any, buffers: list[Any]) -> pa.Array:
-        if self._kind == BYTES:
-            # Null rows have no strings at all, but a fixed-size list has room for them.
-            offsets, *rest = buffers
-            ends = np.frombuffer(offsets, np.int32)
-            values = pa.Array.from_buffers(pa.binary(), int(ends[-1]), [None, *rest])
-            if ends[-1] != num_rows * size:
-                values = values.take(_positions_with_nulls(np.diff(ends), size))
-        else:
-            values = pa.Array.from_buffers(self._stored_type, num_rows * size, [None, *buffers])
-        logical = self._from_stored(values)
-        return pa.Array.from_buffers(pa.list_(logical.type, size), num_rows, [validity], children=[logical])
+        type_ = pa.list_(values.type, self._num_values)
+        return pa.Array.from_buffers(type_, num_rows, stored.buffers()[: type_.num_buffers], children=[values])
 
     def _from_stored(self, values: pa.Array) -> pa.Array:
         """Returns stored values as the logical ones they came from; see `shardkit.encoding.example.stored_array`."""
@@ -250,6 +228,39 @@ class _Column:
         if pa.types.is_temporal(type_):
             return (values.cast(pa.int32()) if type_.bit_width == 32 else values).view(type_)
         return values.cast(type_)
+
+
+def stored_column(
+    buffers: tuple[Any, ...], num_rows: int, type_: pa.DataType, num_values: int, *, is_scalar: bool
+) -> pa.Array:
+    """Returns one column that the kernel decoded, as stored values, lists or lists of a fixed size.
+
+    Args:
+        buffers: As `kernel_reference.Decoded` describes them.
+        num_values: Values in every row, or ANY_NUMBER.
+        is_scalar: Whether a row is a value, not a list of one.
+    """
+    found: list[Any] = [None if b is None else pa.py_buffer(b) for b in buffers]
+    validity, *rest = found
+    if is_scalar:
+        return pa.Array.from_buffers(type_, num_rows, [validity, *rest])
+    if num_values == ANY_NUMBER:
+        offsets, *rest = rest
+        values = pa.Array.from_buffers(type_, int(np.frombuffer(offsets, np.int32)[num_rows]), [None, *rest])
+        return pa.Array.from_buffers(pa.list_(type_), num_rows, [validity, offsets], children=[values])
+    if type_ != pa.binary():
+        values = pa.Array.from_buffers(type_, num_rows * num_values, [None, *rest])
+    elif num_values == 1:
+        # One value a row, also where the row is null.
+        values = pa.Array.from_buffers(type_, num_rows, [validity, *rest])
+    else:
+        offsets, *rest = rest
+        counts: npt.NDArray[Any] = np.diff(np.frombuffer(offsets, np.int32)[: num_rows + 1])
+        values = pa.Array.from_buffers(type_, int(counts.sum()), [None, *rest])
+        if len(values) != num_rows * num_values:
+            # Null rows have no strings at all, but a list of a fixed size has room for them.
+            values = values.take(_positions_with_nulls(counts, num_values))
+    return pa.Array.from_buffers(pa.list_(type_, num_values), num_rows, [validity], children=[values])
 
 
 def _as_text(values: pa.Array) -> pa.Array:

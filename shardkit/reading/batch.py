@@ -177,9 +177,9 @@ class _ColumnMaker:
         if self._size is None:
             splits = np.frombuffer(buffers[0], np.int32)
             return Ragged(self._values(buffers[1:], None), splits)
-        if self._stored is None and self._shape:
+        if self._stored is None and self._size != 1:
             return self._fixed_objects(buffers, num_rows)
-        values = self._values(buffers, present if self._is_decimal and not self._shape else None)
+        values = self._values(buffers, present if self._is_decimal else None)
         if self._shape:
             values = values.reshape(num_rows, *(size or 0 for size in self._shape))
         if present is not None and self._dtype.kind in "fMm":

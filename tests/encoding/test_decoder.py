@@ -45,7 +45,7 @@ def tables(draw):
     features, columns = [], []
     for name in names:
         dtype = draw(st.sampled_from(sorted(_VALUES)))
-        shape = draw(st.sampled_from([(), (), (None,), (3,), (2, 2)]))
+        shape = draw(st.sampled_from([(), (), (None,), (1,), (3,), (2, 2)]))
         feature = make_feature(name, dtype, shape, nullable=draw(st.booleans()))
         if dtype in ("int8", "uint8") and draw(st.booleans()):
             feature = msgspec.structs.replace(feature, stored_as="int64_list")  # As older datasets have arrays.

@@ -1,5 +1,7 @@
 """Splits as streams, tables and data frames, and one example after another."""
 
+from decimal import Decimal
+
 import duckdb
 import numpy as np
 import pandas as pd
@@ -54,6 +56,23 @@ def test_a_table_has_all_rows_in_their_order(split, table):
         split.to_arrow(["x"])
     empty = shardkit.open(split.dataset.url)["none"].to_arrow()
     assert (empty.num_rows, empty.schema) == (0, found.schema)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [("string", ["é", ""]), ("bytes", [b"\0", b""]), ("decimal(4,2)", [Decimal("1.50"), Decimal("-2.25")])],
+)
+def test_lists_of_one_value_of_bytes_are_read(tmp_path, dtype, values):
+    features = (make_feature("x", dtype, (1,), nullable=True),)
+    rows = [[values[0]], None, [values[1]]]
+    batch = pa.record_batch([pa.array(rows, features[0].arrow_type)], schema=arrow_schema(features))
+    write_dataset(tmp_path, features, {"train": batch})
+    train = shardkit.open(tmp_path)["train"]
+    assert train.to_arrow()["x"].to_pylist() == rows
+    assert [None if e["x"] is None else e["x"].tolist() for e in train] == rows
+    found = next(iter(train.batches(global_batch_size=3, shuffle=False)))
+    assert found["x"].shape == (3, 1)
+    assert found.present["x"].tolist() == [True, False, True]
 
 
 # Polars looks for torch.

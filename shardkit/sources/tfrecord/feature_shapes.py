@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shardkit.encoding.decoder import STORED_TYPES, stored_column
 from shardkit.encoding.kernel import Int64s, decode
 from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, INT64, Spec
 from shardkit.errors import BadInputError, UsageError
@@ -16,7 +17,7 @@ from shardkit.features import Feature, Features, make_feature
 from shardkit.file_types import image_type_of
 from shardkit.messages import shown
 from shardkit.sources.tfrecord.blocks import RecordBlock
-from shardkit.sources.tfrecord.columns import STORED_TYPES, bad_texts, present_rows, stored_column
+from shardkit.sources.tfrecord.columns import bad_texts, present_rows
 from shardkit.sources.tfrecord.messages import KIND_NAMES, NotExampleError, Record, are_plain_examples, kind_of, parse
 
 MAX_FEATURES = 10_000

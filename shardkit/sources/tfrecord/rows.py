@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shardkit.encoding.decoder import RAW_KINDS
+from shardkit.encoding.decoder import RAW_KINDS, STORED_TYPES, stored_column
 from shardkit.encoding.kernel import Int64s, decode
 from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, FLOAT, INT64, UINT8, Spec
 from shardkit.errors import UsageError
@@ -19,7 +19,7 @@ from shardkit.messages import shown
 from shardkit.sources.columns.halving import parse_parts
 from shardkit.sources.columns.row_casting import cast_rows
 from shardkit.sources.tfrecord.blocks import RecordBlock
-from shardkit.sources.tfrecord.columns import STORED_TYPES, bad_texts, filled_rows, stored_column
+from shardkit.sources.tfrecord.columns import bad_texts, filled_rows
 from shardkit.sources.tfrecord.feature_shapes import MAX_FEATURES, FileShape
 from shardkit.sources.tfrecord.messages import (
     KIND_NAMES,
