@@ -3,38 +3,57 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from glob import escape
 
 from shardkit.errors import UsageError
 from shardkit.messages import printable, shown
 from shardkit.sources.file_globs import glob_options
 
-_LISTED_COLUMNS = 5
+_LISTED_COLUMNS = _LISTED_FILES = 5
 
 
-def check_shared(files: Sequence[tuple[str, Collection[str]]]) -> None:
-    """Checks that each of several files shares a column with another.
+def check_shared(
+    files: Sequence[tuple[str, Collection[str]]], way_to_join: Callable[[], str | None] = lambda: None
+) -> None:
+    """Checks that files share columns: each with another one, and these with the rest.
 
     Args:
         files: The name and the columns of each.
+        way_to_join: Returns the command that joins the rows of files that share none, if there is one.
 
     Raises:
-        UsageError: If one does not; the rows of such a file are often those of another one, as in X.csv and y.csv.
+        UsageError: If some do not; the rows of such files are often those of others, as in X.csv and y.csv.
     """
-    filled = [(name, columns) for name, columns in files if columns]
-    counts = Counter(name for _, columns in filled for name in set(columns))
-    alone = next(((name, columns) for name, columns in filled[::-1] if all(counts[c] == 1 for c in columns)), None)
-    if alone is None or len(filled) == 1:
+    held = {name: frozenset(columns) for name, columns in files if columns}
+    groups = _groups(set(held.values()))
+    if len(groups) < 2:
         return
-    name, columns = alone
-    others = [column for other, held in files if other != name for column in held]
+    # Labels are fewer columns than what they are the labels of.
+    fewest = min(groups[::-1], key=lambda group: len(group))
+    alone = [name for name, columns in held.items() if columns <= fewest]
+    others = [column for name, columns in files if name not in alone for column in columns]
+    one = len(alone) == 1
+    it = "it" if one else "them"
+    excluded = glob_options("--exclude", list(map(escape, alone)))
     raise UsageError(
-        f"{printable(name)} shares no column with the other files",
-        why=f"it has {_listed(columns)}, the others have {_listed(list(dict.fromkeys(others)))}",
-        next_step=f"Leave it out with {glob_options('--exclude', [escape(name)])}, or convert it apart. If its rows "
-        "belong to those of another file, join these first, such as CSV by  paste -d , X.csv y.csv >joined.csv",
+        f"{', '.join(map(printable, alone[:_LISTED_FILES]))}{', ...' if len(alone) > _LISTED_FILES else ''} "
+        f"share{'s' if one else ''} no column with the other files",
+        why=f"{'it has' if one else 'they have'} {_listed(sorted(fewest))}, the others have "
+        f"{_listed(list(dict.fromkeys(others)))}",
+        next_step=way_to_join()
+        or f"Leave {it} out with {excluded}, or convert {it} apart. If the rows belong to those of another file, join "
+        "these first, such as CSV by  paste -d , X.csv y.csv >joined.csv",
     )
+
+
+def _groups(columns: Collection[frozenset[str]]) -> list[frozenset[str]]:
+    """Returns the columns of the files that share some, each group once."""
+    groups: list[frozenset[str]] = []
+    for own in sorted(columns, key=sorted):
+        joined = own.union(*(group for group in groups if group & own))
+        groups = [*(group for group in groups if not group & own), joined]
+    return groups
 
 
 def _listed(columns: Collection[str]) -> str:

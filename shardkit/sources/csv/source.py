@@ -39,10 +39,11 @@ from shardkit.sources.csv.dialect import (
 )
 from shardkit.sources.csv.header import FirstRows, have_header, header_notes, made_names
 from shardkit.sources.csv.heads import find_odd_values, read_csv_head, read_evidence
+from shardkit.sources.csv.joined import check_not_joined, way_to_join
 from shardkit.sources.csv.leading_zeros import untyped_notes
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser
 from shardkit.sources.csv.second_header import check_no_second_header
-from shardkit.sources.csv.stacked import check_not_joined, check_one_table, empty_rows_notes
+from shardkit.sources.csv.stacked import check_one_table, empty_rows_notes
 from shardkit.sources.csv.titles import TitleError
 from shardkit.sources.files.many_files import attempt, map_files, undamaged
 from shardkit.sources.files.streams import guard_unchanged
@@ -116,9 +117,9 @@ class CsvSource(SourceSettings):
         """
         written = self._dialects(files, options)
         by_file = [(file.name, _kept(dialect, options)) for file, dialect in written]
-        check_shared(by_file)
+        check_shared(by_file, lambda: way_to_join(written, options))
+        check_not_joined(written, options)
         if not options.union_by_name:
-            check_not_joined(written, options)
             check_alike(by_file)
         if options.drop_columns:
             own = (name for _, dialect in written for name in dialect.columns)

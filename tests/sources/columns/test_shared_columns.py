@@ -23,3 +23,9 @@ def test_the_one_that_shares_none_is_named(columns, alone):
         check_shared([(f"{i}.csv", names) for i, names in enumerate(columns)])
     assert str(caught.value).startswith(f"{alone} shares no column with the other files")
     assert f"--exclude {alone}" in str(caught.value)
+
+
+def test_groups_that_share_none_are_refused():
+    files = [("X_train", ("a", "b")), ("y_train", ("y",)), ("X_test", ("a", "b")), ("y_test", ("y",))]
+    with pytest.raises(UsageError, match=r"^y_train, y_test share no column with the other files: they have 'y'"):
+        check_shared(files)

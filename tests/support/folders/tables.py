@@ -145,10 +145,15 @@ def _libsvm_of_tests(folder: Path) -> list[Row]:
     return [("train", None, -1), ("train", None, 1)] * 3 + [("test", None, 1)] * 2
 
 
-def _apart(folder: Path) -> list[Row]:
-    write(folder / "X_train.csv", "a,b\n" + "".join(f"{i},{i}.5\n" for i in range(9)))
-    write(folder / "y_train.csv", "y\n" + "".join(f"{i % 2}\n" for i in range(9)))
-    return []
+def _apart(*splits: str, key: str = ""):
+    def make(folder: Path) -> list[Row]:
+        for split in splits:
+            keys = [f"{i}," if key else "" for i in range(9)]
+            write(folder / f"X_{split}.csv", f"{key}a,b\n" + "".join(f"{k}{i},{i}.5\n" for i, k in enumerate(keys)))
+            write(folder / f"y_{split}.csv", f"{key}y\n" + "".join(f"{k}{i % 2}\n" for i, k in enumerate(keys)))
+        return []
+
+    return make
 
 
 def _titanic(folder: Path) -> list[Row]:
@@ -251,8 +256,9 @@ TABLES = (
         label=("sold",),
     ),
     Case("actions of Elasticsearch", _one("bulk.ndjson", _BULK, []), refusal=("bulk API", "grep -vE")),
-    Case("X_train.csv and y_train.csv", _apart, refusal=("y_train.csv shares no column", "paste -d ,")),
-    Case("X_train.csv and y_train.csv, joined by name", _apart, ("--union-by-name",), refusal=("paste -d ,",)),
+    Case("X_train.csv and y_train.csv", _apart("train"), refusal=("y_train.csv shares no column", ".join(t)")),
+    Case("X_train, y_train, X_test, y_test", _apart("train", "test"), ("--union-by-name",), refusal=(".join(t)",)),
+    Case("the same with identifiers", _apart("train", "test", key="id,"), refusal=("joined/test.csv", 'on="id"')),
     Case(
         "a comma or a decimal between semicolons",
         _one("a.csv", "1,10;20\n2,30;40\n3,50;60\n", []),
