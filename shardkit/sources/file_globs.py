@@ -85,7 +85,12 @@ def _check_included(named: Sequence[tuple[str, RawFile]], options: SourceOptions
 
 def glob_options(option: str, globs: Sequence[str]) -> str:
     """Returns an option with each of some globs, the first ones of many."""
-    return " ".join(f"{option} {shlex.quote(printable(glob))}" for glob in globs[:_LISTED_GLOBS])
+    return " ".join(f"{option} {glob_in_shell(glob)}" for glob in globs[:_LISTED_GLOBS])
+
+
+def glob_in_shell(glob: str) -> str:
+    """Returns a glob as a shell reads it, with `?` for each character that a terminal could not show."""
+    return shlex.quote("".join(c if c.isprintable() else "?" for c in glob))
 
 
 def globs_of(files: Sequence[RawFile], others: Sequence[RawFile], marks: Sequence[str] = ()) -> tuple[str, ...]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from glob import escape
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.file_types import suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.file_globs import glob_in_shell
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.split_lists import list_options
 from shardkit.sources.split_words import shared_parts, split_in_name
@@ -67,7 +69,7 @@ def check_not_numbered(files: Sequence[RawFile], tables: Sequence[RawFile], othe
                 where=printable(table.name),
                 why=f"such as {', '.join(printable(file.name) for file in joined)}",
                 next_step=f"Join them to one table, with awk '{_JOIN}' {paths} > labels.txt, and add --labels "
-                f"labels.txt. Or take the files without these, with --exclude {printable(shlex.quote(table.name))}",
+                f"labels.txt. Or take the files without these, with --exclude {glob_in_shell(escape(table.name))}",
             )
 
 
@@ -106,7 +108,7 @@ def advice_on_rows(files: Sequence[RawFile], others: Sequence[RawFile], format: 
 
 def _advice_on_parts(parts: Sequence[tuple[RawFile, str]], format: str) -> str:
     (table, folder), (other, other_folder) = parts[:2]
-    glob, other_glob = (printable(shlex.quote(f"{name}/*")) for name in (folder, other_folder))
+    glob, other_glob = (glob_in_shell(f"{escape(name)}/*") for name in (folder, other_folder))
     is_beside = table.name.rpartition("/")[0] == other.name.rpartition("/")[0]
     rest = f"--include {other_glob} {labels_option(other)}" if is_beside else f"--format {format} --exclude {glob}"
     return (

@@ -7,8 +7,8 @@ between characters that are no letters, at any level.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Collection, Sequence
+from glob import escape
 
 import msgspec
 
@@ -16,7 +16,7 @@ from shardkit.errors import UsageError
 from shardkit.file_types import COMPRESSED_PATTERN
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile
-from shardkit.sources.file_globs import matches
+from shardkit.sources.file_globs import glob_in_shell, matches
 from shardkit.sources.split_lists import files_in_list
 from shardkit.sources.split_words import SPLIT_WORDS, split_in_name, split_in_unusual_words, split_in_words
 from shardkit.units import format_count, format_number
@@ -102,21 +102,21 @@ def check_all_tell_splits(files: Sequence[RawFile], needs_union: Callable[[tuple
     others = [file.name.rpartition("/")[0] for file in silent if file.name not in known]
     # The outermost folder without files that tell.
     folders = {next(f for f in (*_with_parents(folder)[1:], folder) if f not in parents) for folder in others}
-    globs = [f"{folder}/*" for folder in sorted(folders)] + [file.name for file in beside]
+    globs = [f"{escape(folder)}/*" for folder in sorted(folders)] + [escape(file.name) for file in beside]
     kept = tuple(file for file in files if split_of(file) is not None)
     chosen = _options("--exclude", globs)
     if len(kept) <= _LISTED < len(globs) and not any("/" in file.name for file in kept):
-        chosen = _options("--include", [file.name for file in kept])
+        chosen = _options("--include", [escape(file.name) for file in kept])
     if needs_union(kept):
         first = min(kept, key=lambda file: _rank(split_of(file) or ""))
         chosen += " --union-by-name, which makes columns null that a file lacks, or take one split alone with "
-        chosen += _options("--include", [first.name])
+        chosen += _options("--include", [escape(first.name)])
     number = f"{format_number(len(silent), 'file')} of {format_count(len(files))}"
     raise UsageError(
         "some files belong to splits by their names, and others to none",
         why=f"{', '.join(map(printable, called[:_LISTED]))} name splits; {number} tell none, such as "
         f"{printable(silent[0].name)}",
-        next_step=f"Leave these out with {printable(chosen)}, give every split a --split NAME=GLOB, or add "
+        next_step=f"Leave these out with {chosen}, give every split a --split NAME=GLOB, or add "
         "--split train=1 to take all files as one split",
     )
 
@@ -146,19 +146,19 @@ def check_no_unusual_splits(files: Sequence[RawFile], *, are_rows: bool = False)
     if not found:
         return
     outer, inner = min(found.items())
-    start = "*/" if len(found) > 1 else f"{outer}/" if outer else ""
+    start = "*/" if len(found) > 1 else f"{escape(outer)}/" if outer else ""
     chosen: dict[str, str] = {}
     for name, folders in sorted(inner.items()):
         own = re.sub(r"\W+", "_", name.partition(".")[0]).lower()
         split = split_in_unusual_words(name.partition(".")[0]) or own
         is_file = not folders and not any(file.name.startswith(f"{outer}/{name}/".lstrip("/")) for file in files)
-        chosen[own if split in chosen else split] = f"{start}{name}" if is_file else f"{start}{name}/*"
-    options = " ".join(f"--split {split}={shlex.quote(glob)}" for split, glob in chosen.items())
+        chosen[own if split in chosen else split] = f"{start}{escape(name)}" if is_file else f"{start}{escape(name)}/*"
+    options = " ".join(f"--split {split}={glob_in_shell(glob)}" for split, glob in chosen.items())
     # Without folders below them the splits would be the classes.
     options += " --no-labels" if are_rows and not any(inner.values()) else ""
     raise UsageError(
         f"{', '.join(map(printable, sorted(inner)[:_LISTED]))} may be splits, and not all are called so",
-        next_step=f"Add {printable(options)} if they are, or --split train=1 to take all files as one split",
+        next_step=f"Add {options} if they are, or --split train=1 to take all files as one split",
     )
 
 
@@ -197,8 +197,8 @@ def check_no_further_split(files: Sequence[RawFile], are_read: Callable[[], bool
     split = splits.pop()
     known = {file.name for file in telling}
     silent = next(file for file in files if file.name not in known)
-    listed = [file.name for file in telling] if len(telling) <= _LISTED else ["GLOB"]
-    chosen = " ".join(f"--split {split}={printable(shlex.quote(name))}" for name in listed)
+    listed = [escape(file.name) for file in telling] if len(telling) <= _LISTED else ["GLOB"]
+    chosen = " ".join(f"--split {split}={glob_in_shell(name)}" for name in listed)
     raise UsageError(
         f"the names of some files tell the split {split}, and others none",
         why=f"such as {printable(telling[0].name)}, and {printable(silent.name)}",
@@ -214,7 +214,7 @@ def _without_t(name: str) -> str | None:
 
 
 def _options(option: str, globs: Sequence[str]) -> str:
-    return " ".join(f"{option} {shlex.quote(glob)}" for glob in globs)
+    return " ".join(f"{option} {glob_in_shell(glob)}" for glob in globs)
 
 
 def check_one_dataset(files: Sequence[RawFile], *, are_documents: bool) -> None:
@@ -244,7 +244,7 @@ def check_one_dataset(files: Sequence[RawFile], *, are_documents: bool) -> None:
     raise UsageError(
         f"{format_count(len(whole))} folders hold the files of {' and '.join(in_order(whole[first]))} each",
         why=f"{', '.join(map(printable, sorted(whole)[:_LISTED]))} may be datasets by themselves",
-        next_step=f"Convert one alone with --include {shlex.quote(printable(f'{first}/*'))}, or take them as one "
+        next_step=f"Convert one alone with --include {glob_in_shell(f'{escape(first)}/*')}, or take them as one "
         "dataset with --source-column file, a column that tells their rows apart",
     )
 

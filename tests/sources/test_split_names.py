@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,9 +11,11 @@ from hypothesis import strategies as st
 from shardkit.conversion.plan_notes import name_notes
 from shardkit.errors import UsageError
 from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.file_globs import matches
 from shardkit.sources.folders.class_folders import classes_of
 from shardkit.sources.media.image_source import ImageSource
 from shardkit.sources.split_names import (
+    check_all_tell_splits,
     check_no_further_split,
     check_no_unusual_splits,
     check_one_dataset,
@@ -288,3 +292,14 @@ def test_folders_of_rows_that_are_splits_are_no_classes_besides(end, option):
 )
 def test_folders_that_are_no_splits(names):
     check_no_unusual_splits(files(*names))
+
+
+def test_what_is_advised_leaves_out_files_of_odd_names():
+    odd = ("Icon\r", "[x]/a.csv", "what?.csv", "b*.csv", "\udcff_.csv", "it's.csv")
+    named = files("train.csv", "test.csv", "dev.csv", "train.tsv", "test.tsv", "dev.tsv", *odd)
+    with pytest.raises(UsageError) as caught:
+        check_all_tell_splits(named, lambda _: False)
+    words = shlex.split(caught.value.next_step.partition(", give")[0])
+    globs = words[words.index("--exclude") + 1 :: 2]
+    left = [name for name in (*odd, "x/a.csv", "whats.csv", "bc.csv") if any(matches(name, glob) for glob in globs)]
+    assert left == list(odd)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import re
 import secrets
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from shardkit.errors import BadInputError
 from shardkit.file_types import format_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, RejectedRow
+from shardkit.sources.file_globs import glob_in_shell
 from shardkit.sources.formats import format_named
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number
@@ -103,7 +103,7 @@ def check_countable(plan: Plan, extracted: Sequence[Extracted] = ()) -> None:
         "rows are lost that cannot be counted",
         where=f"{printable(name)}{more}",
         why=f"{reason}; how many rows it has is unknown, so --max-bad {plan.recipe.max_bad.strip()} cannot be kept",
-        next_step=f"Correct it, leave it out with --exclude {shlex.quote(glob.escape(name))}, or leave --max-bad out",
+        next_step=f"Correct it, leave it out with --exclude {glob_in_shell(glob.escape(name))}, or leave --max-bad out",
     )
 
 

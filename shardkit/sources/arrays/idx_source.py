@@ -6,7 +6,6 @@ Source: http://yann.lecun.com/exdb/mnist/ (the IDX file format)
 from __future__ import annotations
 
 import re
-import shlex
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -33,6 +32,7 @@ from shardkit.sources.base import (
     choose_split_bytes,
     place,
 )
+from shardkit.sources.file_globs import glob_in_shell
 from shardkit.sources.files.many_files import attempt
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly
 from shardkit.sources.split_names import split_of
@@ -194,7 +194,7 @@ def _check_one_family(tables: list[_Table], files: tuple[RawFile, ...]) -> None:
         by_split.setdefault(split_of(file), {}).setdefault(_family_of(file), file)
     several = max(by_split.values(), key=len, default={})
     if len(several) > 1:
-        globs = [f"--include {shlex.quote(printable(_glob_of(family, pairs)))}" for family in sorted(several)]
+        globs = [f"--include {glob_in_shell(_glob_of(family, pairs))}" for family in sorted(several)]
         raise UsageError(
             "images and labels of several data sets lie beside each other",
             why=f"such as {' and '.join(printable(file.name) for file in list(several.values())[:2])}",

@@ -266,10 +266,16 @@ def _header_columns(
         )
     columns = _with_all_names(written)
     if len(set(columns)) < len(columns):
-        names = ",".join(_with_numbers(columns)) if not any("," in name for name in columns) else "A,B,..."
-        options = f"--skip-lines {line} --columns {shlex.quote(printable(names))}"
+        options = f"--skip-lines {line} {columns_option(columns)}"
         check_columns(columns, place(file, line=line), f"Name each column once in the header line, or with {options}")
     return columns, tuple(name for name, given in zip(columns, written, strict=True) if not given.strip())
+
+
+def columns_option(written: Sequence[str]) -> str:
+    """Returns the option that gives columns their names, those without one and those of one name names of their own."""
+    names = ",".join(_with_numbers(_with_all_names(tuple(written))))
+    is_usable = names.isprintable() and not any("," in name for name in written)
+    return f"--columns {shlex.quote(names) if is_usable else 'A,B,...'}"
 
 
 def _with_numbers(columns: Sequence[str]) -> Iterator[str]:

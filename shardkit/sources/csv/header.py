@@ -13,6 +13,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from glob import escape
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from shardkit.errors import UsageError
 from shardkit.file_types import suffix_of
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, place
+from shardkit.sources.file_globs import glob_in_shell
 from shardkit.sources.text.column_notes import DECIMAL_COMMA, STYLED
 from shardkit.sources.text.type_inference import USUAL_NULLS, count_from_zero
 
@@ -186,8 +188,29 @@ def have_header(found: Sequence[FirstRows]) -> bool:
     return "values" not in readings
 
 
+def check_no_names(found: Sequence[FirstRows], columns: Sequence[str], num_skipped: int) -> None:
+    """Checks that no first line of some files names columns whose names are given: it would be a row of words.
+
+    Args:
+        num_skipped: Lines above it that `--skip-lines` passes over.
+
+    Raises:
+        UsageError: If one surely does.
+    """
+    for rows in found:
+        reading = read_header(*rows[1:])
+        is_alike = len(rows.cells) == len(columns) and any(map(len, rows.below))
+        if reading.kind == "names" and reading.is_sure and is_alike:
+            raise UsageError(
+                "the first line may name the columns, as --columns does",
+                where=place(rows.file),
+                why=reading.why,
+                next_step=f"Say which: --skip-lines {num_skipped + 1} leaves it out, --no-header reads it as a row",
+            )
+
+
 def _without(read: Sequence[tuple[FirstRows, HeaderReading]], kind: str) -> str:
-    return "".join(f" --exclude {shlex.quote(printable(rows.file.name))}" for rows, one in read if one.kind == kind)
+    return "".join(f" --exclude {glob_in_shell(escape(rows.file.name))}" for rows, one in read if one.kind == kind)
 
 
 def header_notes(file: RawFile, columns: Sequence[str], rows: FirstRows | None) -> Iterator[str]:

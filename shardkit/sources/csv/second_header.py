@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from itertools import takewhile
 
 import pyarrow as pa
 
 from shardkit.errors import UsageError
-from shardkit.messages import printable, shown
+from shardkit.messages import shown
 from shardkit.sources.base import place
+from shardkit.sources.csv.dialect import columns_option
 from shardkit.sources.csv.header import COMMENT, KINDS, NO_VALUES, FirstRows, is_of_a_kind, kind_of, share
 from shardkit.sources.text.type_inference import USUAL_NULLS
 
@@ -44,9 +46,11 @@ def check_no_second_header(rows: FirstRows, num_skipped: int = 0) -> None:
             "like as the names, --header takes the first line",
         )
     number, why = _num_levels(lines), "names of several levels are written so, by data frames and above merged cells"
-    has_levels = number > 0 or "" in lines[0][1:]
+    # Data frames repeat the outer names, also where the index has no name or is left out.
+    is_repeated = len(set(lines[0])) < len(lines[0])
+    has_levels = number > 0 or is_repeated or "" in lines[0][1:]
     for few in (2, 1):
-        if not number and (word := _word_above_kinds(rows.below, few)) is not None:
+        if not number and (word := _word_above_kinds(rows.below, few, are_few=is_repeated)) is not None:
             number, why = few, f"{shown(word)} stands above values of another kind in it"
     if not number:
         return
@@ -54,9 +58,10 @@ def check_no_second_header(rows: FirstRows, num_skipped: int = 0) -> None:
         ways = f"--comment {shlex.quote(mark[0])} takes it as the names"
     else:
         first = num_skipped + 1
-        as_names = f"--skip-lines {first} takes it as the names, " if number == 1 and not has_levels else ""
-        names = shlex.quote(printable(_joined(lines[: number + 1]) if has_levels else ",".join(lines[0])))
-        ways = f"{as_names}--skip-lines {first + number} --columns {names} leaves {'it' if number == 1 else 'them'} out"
+        are_names = number == 1 and not has_levels and len(set(lines[1])) == len(lines[1])
+        as_names = f"--skip-lines {first} takes it as the names, " if are_names else ""
+        names = columns_option(_joined(lines[: number + 1]) if has_levels else lines[0])
+        ways = f"{as_names}--skip-lines {first + number} {names} leaves {'it' if number == 1 else 'them'} out"
     below, reader = ("the second line", "it as a row") if number == 1 else (f"lines 2 to {number + 1}", "them as rows")
     raise UsageError(
         f"{below} may be names, units or {'a row' if number == 1 else 'rows'}",
@@ -87,29 +92,33 @@ def _num_levels(lines: Sequence[Sequence[str]]) -> int:
     levels = lines[:index]
     if levels and all(all(line[1:]) for line in levels) and len(set(lines[0][1:])) < len(lines[0]) - 1:
         return index
-    _, second, *further = lines
-    is_merged = not second[0] and all(second[1:]) and not all(lines[0][1:])
-    return int(is_merged and all(line[0] for line in further))
+    # Nor has the line of an index without a name a first cell, which the rows below have.
+    levels = list(takewhile(lambda line: not line[0], lines[1:]))
+    further = lines[1 + len(levels) :]
+    is_merged = not all(lines[0][1:]) or not lines[0][0]
+    are_names = bool(levels and further) and all(all(line[1:]) for line in levels) and all(line[0] for line in further)
+    return len(levels) if is_merged and are_names else 0
 
 
-def _joined(lines: Sequence[Sequence[str]]) -> str:
-    """Returns names for `--columns`, joined of all levels; letters for them if two would be the same."""
+def _joined(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Returns names that are joined of all levels."""
     outer = [lines[0][0]]
     for cell in lines[0][1:]:
         outer.append(cell or (outer[-1] if len(outer) > 1 else ""))
-    levels = zip(outer, *lines[1:], strict=True)
-    names = ["_".join(cell for cell in cells if cell) for cells in levels]
-    return ",".join(names) if "" not in names and len(set(names)) == len(names) else "A,B,..."
+    return ["_".join(cell for cell in cells if cell) for cells in zip(outer, *lines[1:], strict=True)]
 
 
-def _word_above_kinds(below: Sequence[pa.Array], number: int) -> str | None:
+def _word_above_kinds(below: Sequence[pa.Array], number: int, *, are_few: bool) -> str | None:
     """Returns a word of the first lines above values of other kinds; None if these may be rows.
 
     A cell may be empty, as that of the units of a time. Few values are enough below a line of words alone.
+
+    Args:
+        are_few: Whether few values are enough anyway.
     """
     words: list[str] = []
     are_words = all(len(column) > number and _is_unit((column[0].as_py() or "").strip()) for column in below)
-    min_count = 1 if are_words and len(below) > 2 else _MIN_COUNT
+    min_count = 1 if are_few or (are_words and len(below) > 2) else _MIN_COUNT
     for column in below:
         first = [(cell or "").strip() for cell in column[:number].to_pylist()]
         rest = column[number:].drop_null()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from glob import escape
 from itertools import chain
 
 import msgspec
@@ -37,7 +37,7 @@ from shardkit.sources.csv.dialect import (
     read_dialect,
     read_first_line,
 )
-from shardkit.sources.csv.header import FirstRows, have_header, header_notes, made_names
+from shardkit.sources.csv.header import FirstRows, check_no_names, have_header, header_notes, made_names
 from shardkit.sources.csv.heads import find_odd_values, read_csv_head, read_evidence
 from shardkit.sources.csv.joined import check_not_joined, way_to_join
 from shardkit.sources.csv.leading_zeros import untyped_notes
@@ -45,6 +45,7 @@ from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser
 from shardkit.sources.csv.second_header import check_no_second_header
 from shardkit.sources.csv.stacked import check_one_table, empty_rows_notes
 from shardkit.sources.csv.titles import TitleError
+from shardkit.sources.file_globs import glob_in_shell
 from shardkit.sources.files.many_files import attempt, map_files, undamaged
 from shardkit.sources.files.streams import guard_unchanged
 from shardkit.sources.split_names import split_of
@@ -80,14 +81,17 @@ class CsvSource(SourceSettings):
             UsageError: If the first line may be either, or some files have a header line and others have none.
             DamagedFileError: If a file is damaged, unless bad rows are tolerated.
         """
-        if options.columns is not None or options.has_header:
+        if options.has_header or (options.columns is not None and options.no_header):
             return options
         options = self._with_format(options)
-        _check_titles([f for f in files if f.num_bytes], options)
+        if options.columns is None:
+            _check_titles([f for f in files if f.num_bytes], options)
         filled = sample_files([f for f in files if f.num_bytes], _FIRST_LINES)
         lines = undamaged(map_files(lambda file: attempt(_read_first_rows, file, options), filled), options)
         found = [rows for rows in lines if rows is not None]
-        if not found:
+        if options.columns is not None:
+            check_no_names(found, options.columns, options.skip_lines)
+        if not found or options.columns is not None:
             return options
         if options.delimiter is None:
             check_no_padded_columns(found[0].file, [column[:_FIRST_LINES].to_pylist() for column in found[0].below])
@@ -300,7 +304,7 @@ def _check_titles(files: Sequence[RawFile], options: SourceOptions) -> None:
             error.what,
             where=place(file),
             why=f"{printable(next(file.name for file, error in found if error is None))} has no such lines",
-            next_step=f"Convert it alone with --include {shlex.quote(printable(file.name))} {error.skip}",
+            next_step=f"Convert it alone with --include {glob_in_shell(escape(file.name))} {error.skip}",
         )
 
 

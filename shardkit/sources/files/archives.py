@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 from collections import Counter
 from collections.abc import Sequence
+from glob import escape
 from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
@@ -22,7 +22,7 @@ from shardkit.errors import BadInputError, DamagedFileError, UnsafeInputError
 from shardkit.file_types import COMPRESSED_PATTERN, compression_of, foreign_format, has_image_suffix
 from shardkit.messages import printable, shown
 from shardkit.sources.base import ArchiveMember, RawFile, SourceOptions, place
-from shardkit.sources.file_globs import without_excluded
+from shardkit.sources.file_globs import glob_options, without_excluded
 from shardkit.sources.files.archive_members import remember_head
 from shardkit.sources.files.expansion_limit import expansion_error, largest_expansion
 from shardkit.sources.files.streams import open_raw, open_stored, open_stream, read_exactly, read_head
@@ -240,7 +240,8 @@ def _nested(file: RawFile, options: SourceOptions) -> Members | None:
         "an archive is inside of an archive",
         where=place(file),
         why="its files can be read there only if both are tars and the inner one is not compressed",
-        next_step=f"Unpack the outer one and name the folder, or leave it out with --exclude {shlex.quote(file.name)}",
+        next_step=f"Unpack the outer one and name the folder, or leave it out with "
+        f"{glob_options('--exclude', [escape(file.name)])}",
     )
 
 

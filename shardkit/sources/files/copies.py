@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Sequence
+from glob import escape
 
 from shardkit.errors import UsageError
 from shardkit.file_types import has_image_suffix, suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
+from shardkit.sources.file_globs import glob_in_shell
 from shardkit.sources.files.streams import open_stored, read_exactly
 from shardkit.sources.formats import STREAM_SUFFIXES
 from shardkit.units import MiB
@@ -58,8 +59,8 @@ def _check_same(copy: RawFile, original: RawFile) -> None:
     raise UsageError(
         f"{printable(copy.name)} is called like a copy of {printable(original.name)}, and has other content",
         why="it may hold the same rows, or other ones",
-        next_step=f"Leave one out with --exclude {shlex.quote(printable(copy.name))} or --exclude "
-        f"{shlex.quote(printable(original.name))}, or rename the copy",
+        next_step=f"Leave one out with --exclude {glob_in_shell(escape(copy.name))} or --exclude "
+        f"{glob_in_shell(escape(original.name))}, or rename the copy",
     )
 
 
@@ -90,7 +91,7 @@ def check_not_unpacked(archives: Iterable[RawFile], files: Sequence[RawFile]) ->
                 "an archive lies beside a file that it holds",
                 where=place(archive),
                 why=f"{printable(twin)} may hold the same rows, or other ones",
-                next_step=f"Leave the archive out with --exclude {shlex.quote(printable(archive.name))}, or rename it",
+                next_step=f"Leave the archive out with --exclude {glob_in_shell(escape(archive.name))}, or rename it",
             )
 
 

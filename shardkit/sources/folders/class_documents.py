@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Sequence
+from glob import escape
 
 from shardkit.errors import UsageError
 from shardkit.file_types import suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile
+from shardkit.sources.file_globs import glob_options
 from shardkit.sources.folders.class_levels import is_date
 from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.split_names import folders_below_split, split_of
@@ -22,7 +23,7 @@ _MIN_DOCUMENTS = 4
 _MIN_SHARE = 0.75
 _MIN_SHARE_IN_SPLITS = 0.5
 _LISTED_FOLDERS = 3
-_MANY_OTHERS = 10
+_MANY_OTHERS = 8
 # The hash of a mail may stand where others have an extension.
 _DOCUMENT_SUFFIX = re.compile(r"(?:\.(?:txt|[0-9]+|[0-9a-f]{8,}))?", re.IGNORECASE)
 
@@ -67,14 +68,14 @@ def _are_classes_of_splits(texts: Sequence[RawFile]) -> bool:
 
 def _files_beside(texts: Sequence[RawFile], data: Sequence[RawFile]) -> UsageError:
     kept = {file.name for file in texts}
-    others = [printable(file.name) for file in data if file.name not in kept]
+    others = [file.name for file in data if file.name not in kept]
     few = len(others) <= _MANY_OTHERS
-    excluded = " ".join(f"--exclude {shlex.quote(name)}" for name in others) if few else "--exclude GLOB"
+    excluded = glob_options("--exclude", list(map(escape, others))) if few else "--exclude GLOB"
     one_split = folders_of_one_split(texts)
     both = f", and with them folders that one split alone has, with {excluded} {one_split}" if one_split else ""
     return UsageError(
         "files lie beside class folders of texts",
-        why=f"{format_count(len(others))} of {format_count(len(data))}: {', '.join(others[:_LISTED_FOLDERS])}",
+        why=f"{format_count(len(others))} of {format_count(len(data))}: {', '.join(map(printable, others[:_LISTED_FOLDERS]))}",
         next_step=f"Leave these out{both or f' with {excluded}'}, or add --no-labels to read the lines of all files",
     )
 
@@ -88,8 +89,8 @@ def folders_of_one_split(files: Sequence[RawFile]) -> str:
     for file in files:
         found.setdefault(split_of(file) or "", set()).add(str(_class_name(file)))
     shared = set.intersection(*found.values())
-    globs = [f"--exclude {shlex.quote(f'*{name}/*')}" for names in found.values() for name in sorted(names - shared)]
-    return printable(" ".join(globs)) if shared and len(globs) <= _LISTED_FOLDERS else ""
+    globs = [f"*{escape(name)}/*" for names in found.values() for name in sorted(names - shared)]
+    return glob_options("--exclude", globs) if shared and len(globs) <= _LISTED_FOLDERS else ""
 
 
 def _class_name(file: RawFile) -> str | None:

@@ -7,6 +7,7 @@ import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from glob import escape
 from urllib.parse import unquote
 
 import msgspec
@@ -15,7 +16,7 @@ from shardkit.errors import UsageError
 from shardkit.file_types import COMPRESSED_PATTERN
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
-from shardkit.sources.file_globs import glob_options, globs_of
+from shardkit.sources.file_globs import glob_in_shell, glob_options, globs_of
 from shardkit.sources.folders.class_levels import Placed, advice_on_named_classes, check_levels
 from shardkit.sources.folders.paired_files import check_no_masks, check_no_pairs, pair_notes
 from shardkit.sources.naming_tables import labels_option
@@ -100,7 +101,7 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
         raise UsageError(
             "the files lie in folders, which may be their classes, and a table names them",
             where=printable(table.name),
-            next_step=f"{labels_option(table)} joins its columns, --exclude {shlex.quote(printable(table.name))} takes "
+            next_step=f"{labels_option(table)} joins its columns, --exclude {glob_in_shell(escape(table.name))} takes "
             "the folders as classes",
         )
     check_level(files, options)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from glob import escape
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.file_types import has_image_suffix
-from shardkit.messages import printable, shown
+from shardkit.messages import shown
+from shardkit.sources.file_globs import glob_in_shell
 
 Positions = npt.NDArray[np.int64]
 
@@ -274,7 +275,7 @@ def _match(
         clash = [files[i] for i in wanted[found == name][:2].tolist()]
         # The other file may be a mask, in a folder of such.
         other = clash[0].rpartition("/")[0] or clash[0]
-        glob = shlex.quote(printable(f"{other}/*" if "/" in clash[0] else other))
+        glob = glob_in_shell(f"{escape(other)}/*" if "/" in clash[0] else escape(other))
         raise UsageError(
             f"the label {shown(labels[int(free[name])])} belongs to {count} files",
             where=where,

@@ -6,8 +6,8 @@ Formats: https://docs.ultralytics.com/datasets, "Object Detection", "Instance Se
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from glob import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from shardkit.features import make_feature
 from shardkit.file_types import suffix_of
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, place
+from shardkit.sources.file_globs import glob_in_shell
 from shardkit.sources.media.coco import odd_boxes
 from shardkit.sources.media.label_tables import LabelTable
 from shardkit.sources.media.layouts import CLASS_FILES, image_of
@@ -170,10 +171,10 @@ def _check_same(first: tuple[RawFile, object], other: tuple[RawFile, object], wh
     if is_same:
         return
     folder, other_folder = (file.name.rpartition("/")[0] for file, _ in (first, other))
-    wanted = printable(shlex.quote(f"{folder}/*"))
+    wanted = glob_in_shell(f"{escape(folder)}/*")
     are_apart = folder and other_folder and f"{folder}/" not in f"{other_folder}/" and folder != other_folder
     alone = f"convert one folder alone with --include {wanted}"
-    left_out = f"leave the wrong one out with --exclude {printable(shlex.quote(other[0].name))}"
+    left_out = f"leave the wrong one out with --exclude {glob_in_shell(escape(other[0].name))}"
     raise UsageError(
         f"files of YOLO differ in their {what}",
         where=f"{place(first[0])} and {place(other[0])}",
@@ -208,7 +209,7 @@ def yolo_splits(described: Sequence[RawFile], media: Sequence[RawFile]) -> dict[
                 raise UsageError(
                     f"{printable(folder)} is in the splits {known} and {split}",
                     where=f"{place(first)} and {place(file)}",
-                    next_step=f"Leave one of them out with --exclude {printable(shlex.quote(file.name))}",
+                    next_step=f"Leave one of them out with --exclude {glob_in_shell(escape(file.name))}",
                 )
     found: dict[str, list[str]] = {}
     for image in media:

@@ -7,13 +7,14 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from glob import escape
 from typing import NamedTuple
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.file_types import COMPRESSED_SUFFIXES, suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile
-from shardkit.sources.file_globs import glob_options
+from shardkit.sources.file_globs import glob_in_shell, glob_options
 from shardkit.sources.files.streams import open_stream
 from shardkit.sources.split_names import split_of
 from shardkit.sources.split_words import shared_parts, split_in_words
@@ -208,7 +209,7 @@ def _one_side(found: Sequence[_Parallel]) -> str:
         return f"--include {shlex.quote(f'*{suffix}')}"
     if len(found) > _LISTED:
         return "--include GLOB"
-    return " ".join(f"--include {shlex.quote(printable(parallel.files[0].name))}" for parallel in found)
+    return " ".join(f"--include {glob_in_shell(escape(parallel.files[0].name))}" for parallel in found)
 
 
 def _whole_suffix(file: RawFile) -> str:

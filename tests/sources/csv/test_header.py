@@ -19,6 +19,15 @@ def refuses(folder: Path, content: str | bytes, **options) -> str:
     return str(caught.value)
 
 
+def test_names_that_are_given_twice_are_refused_unless_the_line_is_said_to_be_a_row(tmp_path):
+    files = list_inputs([str(write(tmp_path, "id,val\n1,2\n3,4\n"))]).files
+    with pytest.raises(UsageError, match="the first line may name the columns") as caught:
+        settle(CsvSource(), files, SourceOptions(columns=("x", "y")))
+    assert "--skip-lines 1 leaves it out" in caught.value.next_step
+    said = SourceOptions(columns=("x", "y"), no_header=True)
+    assert settle(CsvSource(), files, said) == said
+
+
 @pytest.mark.parametrize("first", ["name,Name", "time,temps", "word,Wort"])
 def test_the_first_pair_of_a_glossary_is_no_header(tmp_path, first):
     files = list_inputs([str(write(tmp_path, f"{first}\nday,jour\nyear,an\nnight club,boite\n"))]).files

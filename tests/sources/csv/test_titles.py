@@ -120,6 +120,11 @@ def test_the_first_line_of_a_logger_is_left_out_by_what_is_advised(tmp_path):
         ("year,20,21,22\nsex,m,m,w\ncity,,,\nA,2,2,2\nB,2,2,3\n", "year,20,21,22"),
         (",2023,2023,2024\n,m,w,m\ncity,,,\nA,1,,3\nB,,2,4\n", "city,2023_m,2023_w,2024_m"),
         ("Area;Men;;Women;\n;20;21;20;21\nA;0;1;2;3\nB;1;2;3;4\n", "Area,Men_20,Men_21,Women_20,Women_21"),
+        (",A,A,B\n,x,y,x\nA,1,2,3\nB,4,5,6\n", "unnamed_1,A_x,A_y,B_x"),
+        (",A,A,B\n,x,y,x\n,m,m,n\nA,p,q,r\nB,p,q,s\n", "unnamed_1,A_x_m,A_y_m,B_x_n"),
+        ("k,a,a\n,x,y\nA,1,2\nB,4,5\n", "k,a_x,a_y"),
+        ("k,k,v\nname,place,x\nA,p,2\nB,q,5\n", "k_name,k_place,v_x"),
+        (",0,1,2\ncity,rome,oslo,rome\nA,1,2,3\nB,1,2,3\nA,3,4,5\n", "unnamed_1,0,1,2"),
         (",20,,21,\nItem,n,p,n,p\nA,3,2.5,4,2.6\nB,4,3.5,5,3.6\n", "Item,20_n,20_p,21_n,21_p"),
     ],
 )
@@ -129,7 +134,7 @@ def test_names_of_several_levels_are_refused_with_the_names_joined(tmp_path, con
         read(tmp_path)
     (advice,) = re.findall(r"--skip-lines \d+ --columns \S+", caught.value.next_step)
     rows = read(tmp_path, advice)
-    assert [next(iter(row.values())) for row in rows] == ["A", "B"]
+    assert [next(iter(row.values())) for row in rows][:2] == ["A", "B"]
     assert list(rows[0]) == names.split(",")
 
 

@@ -182,6 +182,7 @@ _PREAMBLE = "Export of 2026-11-01\nUnit: metres\n" + _csv(_rows(6))
 _COMMENTS = "# made by a logger\n" + _csv(_rows(6)).replace("3,0.75", "# paused\n3,0.75")
 _RECORDS = '{"data": [' + ", ".join(f'{{"id": {i}, "x": {x}, "label": "{y}"}}' for i, x, y in _rows(6)) + "]}"
 _QUOTED_HINT = '"sep=;"\n' + _csv(_rows(5)).replace(",", ";")
+_LEVELS = ",A,A,B\n,x,y,x\n" + "".join(f"{i},{i},0,{9 - i}\n" for i in range(2))
 _SPACED = "".join(f"{i}, State-gov, {x}, {label}\n" for i, x, label in _rows(8))
 _HOUSING = "".join(f" {i / 7:.5f}  {i * 3:6.2f}   {i / 3:.3f}  0\n" for i in range(20))
 _SHUTTLE = "".join(f"{i} {i % 7} {i * 3 % 11} {i % 2 + 1}\n" for i in range(20))
@@ -286,6 +287,20 @@ TABLES = (
         _one("orders.jsonl", _ORDERS, []),
         ("--records", "items"),
         refusal=("several objects",),
+    ),
+    Case("a data frame of two levels of names", _one("a.csv", _LEVELS, []), refusal=("unnamed_1,A_x,A_y,B_x",)),
+    Case(
+        "a data frame of two levels, what is advised",
+        _one("a.csv", _LEVELS, [("train", i, 9 - i) for i in range(2)]),
+        ("--skip-lines", "2", "--columns", "unnamed_1,A_x,A_y,B_x"),
+        key="A_x",
+        label=("B_x",),
+    ),
+    Case(
+        "--columns over a header",
+        _one("a.csv", "id,v\n1,2\n3,4\n", []),
+        ("--columns", "x,y"),
+        refusal=("--skip-lines 1",),
     ),
     Case("Titanic, with a sample of a submission", _titanic, refusal=("gender_submission.csv", "--exclude")),
     Case("CSV below two lines of text", _one("a.csv", _PREAMBLE, []), refusal=("--skip-lines",)),
