@@ -104,6 +104,7 @@ _DOCUMENT_STEMS = frozenset({"README", "LICENSE", "LICENCE", "CHANGELOG"})
 _TEXT_STEMS = frozenset({"NOTICE", "COPYING", "COPYRIGHT"})
 _NOTICE_ENDINGS = ("_LICENSE", "_LICENCE", "-LICENSE", "-LICENCE")
 _FEW_CONTROLS = 16
+_TEXT_SUFFIXES = frozenset({".txt", ".text", ".log"})
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -177,7 +178,11 @@ def foreign_format(head: bytes, name: str = "") -> str | None:
         return _BOXES.get(head[8:12], "an MP4 file")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")) or _is_utf16(head):
         return None
-    return UNKNOWN if _looks_binary(head) or (suffix_of(name) == ".bin" and not is_utf8(head, is_whole=False)) else None
+    return (
+        UNKNOWN
+        if _looks_binary(head, name) or (suffix_of(name) == ".bin" and not is_utf8(head, is_whole=False))
+        else None
+    )
 
 
 def foreign_text(head: bytes, name: str) -> str | None:
@@ -274,12 +279,14 @@ def _is_json(head: bytes, name: str) -> bool:
         return False
 
 
-def _looks_binary(head: bytes) -> bool:
-    # A NUL or two is a damaged text, which deserves to have its line named; a tenth of control bytes is no text. An
-    # escape is none of them, as logs for terminals are full of colours, nor are backspaces alone (underlines).
+def _looks_binary(head: bytes, name: str) -> bool:
+    # A NUL or two is a damaged text, which deserves to have its line named; a tenth of control bytes is no text, unless
+    # they are a few in what is called a text. An escape is none of them, as logs for terminals are full of colours, nor
+    # are backspaces alone (underlines).
     num_control = sum(head.count(bytes([c])) for c in (*range(8), *range(14, 27), *range(28, 32)))
     if num_control > 0 and (num_control + head.count(b"\b")) * 10 > len(head):
-        return True
+        is_short_text = suffix_of(name) in _TEXT_SUFFIXES and b"\0" not in head and is_utf8(head, is_whole=False)
+        return not is_short_text or num_control > min(_FEW_CONTROLS, len(head) // 4)
     # Texts of other encodings have hardly any, and pixels may have few.
     return num_control > _FEW_CONTROLS and num_control * 50 > len(head) and not is_utf8(head, is_whole=False)
 

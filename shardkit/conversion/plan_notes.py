@@ -19,6 +19,7 @@ from shardkit.sources.folders.class_folders import class_of, folder_notes
 from shardkit.sources.formats import format_named
 from shardkit.sources.split_names import in_order, split_of
 from shardkit.sources.split_words import words_beside_split
+from shardkit.sources.text.parallel import CLASS_PAIRS
 from shardkit.transforms.pipeline import transform_notes
 from shardkit.units import format_count, format_number
 
@@ -66,9 +67,6 @@ _TOOLS = {
 }
 # As Hugging Face and Kaggle call columns that name splits.
 _OF_SPLITS = re.compile(r"(?<![^\W_])(split|usage|subset)(?![^\W_])", re.IGNORECASE)
-_CLASS_PAIRS = (
-    {"pos", "neg"}, {"positive", "negative"}, {"spam", "ham"}, {"true", "fake"}, {"real", "fake"},
-)  # fmt: skip
 # What the files of a translation are called.
 _SIDES = frozenset(
     """source target src tgt trg arabic chinese czech danish dutch english finnish french german greek hebrew hindi
@@ -272,7 +270,7 @@ def name_notes(files: Sequence[RawFile], *, is_text: bool = True) -> tuple[str, 
     bases = next((bases for bases in few if _differ_in_words(bases)), None)
     if bases is None:
         return ()
-    if {base.partition(".")[0].lower() for base in bases} in _CLASS_PAIRS:
+    if {base.partition(".")[0].lower() for base in bases} in CLASS_PAIRS:
         raise _names_that_tell(bases, "two classes", "label")
     if _are_sides(bases):
         error = _names_that_tell(bases, "languages or sides of a translation", "language")

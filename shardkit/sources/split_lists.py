@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.file_types import HEAD_BYTES, suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.files.streams import open_stream, read_exactly, read_head
-from shardkit.sources.split_words import split_in_words
+from shardkit.sources.split_words import shared_parts, split_in_name, split_in_words
 from shardkit.storage import files as storage
 
 _MAX_LIST_BYTES = 2**30
 _LISTED = 3
+TRAINVAL = "trainval"
 _CAPITAL = re.compile("(?<=[a-z])(?=[A-Z])")
 
 
@@ -31,11 +32,39 @@ def read_names(file: RawFile) -> list[str]:
         raw = read_exactly(stream, _MAX_LIST_BYTES)
     try:
         lines = raw.decode("utf-8-sig").split("\n")
-        return [words[0].partition("|")[0] for line in lines if (words := line.split())]
+        return [_plain(words[0].partition("|")[0]) for line in lines if (words := line.split())]
     except UnicodeDecodeError as error:
         raise BadInputError(
             "a list of files is not UTF-8", where=place(file), why=str(error), next_step="Write it as UTF-8"
         ) from error
+
+
+def split_of_list(file: RawFile) -> str | None:
+    """Returns the split whose files a list names, by its own name; None if that tells none.
+
+    `trainval` of Pascal VOC is what is trained on, and `minival` of COCO a validation.
+    """
+    base = file.name.rpartition("/")[2]
+    found = split_in_name(base)
+    if found is not None or base.startswith(f"{TRAINVAL}."):
+        return found.split if found is not None else "train"
+    return "validation" if re.search("[a-z]val(?![a-z])", base) else None
+
+
+def names_by_split(lists: Sequence[RawFile]) -> dict[str, list[str]]:
+    """Returns the names that lists of a split each hold; lists without a name are none.
+
+    Raises:
+        BadInputError: If one is not UTF-8.
+    """
+    found: dict[str, list[str]] = {}
+    for file in lists:
+        if names := read_names(file):
+            found.setdefault(split_of_list(file) or "train", []).extend(names)
+    if any(file.name.rpartition("/")[2].startswith(f"{TRAINVAL}.") for file in lists):
+        others = {name for split, names in found.items() for name in names if split != "train"}
+        found["train"] = [name for name in found.get("train", ()) if name not in others]
+    return {split: names for split, names in found.items() if names}
 
 
 def files_in_list(files: Sequence[RawFile], path: str) -> tuple[list[RawFile], list[str]]:
@@ -50,7 +79,7 @@ def files_in_list(files: Sequence[RawFile], path: str) -> tuple[list[RawFile], l
             f"there is no list {printable(path)}",
             next_step="Write --split NAME=@FILE with the path of a file that names a file of the inputs a line",
         )
-    names = dict.fromkeys(name.removeprefix("./") for name in read_names(listed))
+    names = _below_root(dict.fromkeys(read_names(listed)), {way for file in files for way in _ways_to_call(file.name)})
     known: set[str] = set()
     named = []
     for file in files:
@@ -93,7 +122,7 @@ def list_options(files: Sequence[RawFile], others: Sequence[RawFile]) -> tuple[s
 def _option_for_rest(files: Sequence[RawFile], lists: Sequence[RawFile], split: str) -> tuple[str, ...]:
     """Returns the option that takes the files that no list names; none if there is none."""
     try:
-        names = {name.removeprefix("./") for file in lists for name in read_names(file)}
+        names = {name for file in lists for name in read_names(file)}
     except BadInputError:
         # The option that reads the list says why it cannot.
         return ()
@@ -103,7 +132,20 @@ def _option_for_rest(files: Sequence[RawFile], lists: Sequence[RawFile], split: 
 def _first_names(file: RawFile) -> list[str]:
     lines = read_head(file, HEAD_BYTES).decode("utf-8", "replace").splitlines()[:_LISTED]
     words = [line.split() for line in lines if line.strip()]
-    return [found[0].removeprefix("./") for found in words] if all(len(found) == 1 for found in words) else []
+    return [_plain(found[0]) for found in words] if all(len(found) == 1 for found in words) else []
+
+
+def _plain(name: str) -> str:
+    return name.replace("\\", "/").removeprefix("./")
+
+
+def _below_root(names: Collection[str], ways: Collection[str]) -> list[str]:
+    """Returns names without the folders that all begin with, as far as these keep any from being a file."""
+    found = [name.split("/") for name in names]
+    shared = len(shared_parts([parts[:-1] for parts in found])) if found else 0
+    starts = (start for start in range(shared + 1) if any("/".join(parts[start:]) in ways for parts in found))
+    start = next(starts, 0)
+    return ["/".join(parts[start:]) for parts in found]
 
 
 def _ways_to_call(name: str) -> set[str]:

@@ -11,7 +11,7 @@ from shardkit.errors import UsageError
 from shardkit.file_types import suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile
-from shardkit.sources.file_globs import glob_options
+from shardkit.sources.file_globs import glob_in_shell, glob_options
 from shardkit.sources.folders.class_levels import is_date
 from shardkit.sources.inventory import is_companion_file
 from shardkit.sources.split_names import folders_below_split, split_of
@@ -23,7 +23,7 @@ _MIN_DOCUMENTS = 4
 _MIN_SHARE = 0.75
 _MIN_SHARE_IN_SPLITS = 0.5
 _LISTED_FOLDERS = 3
-_MANY_OTHERS = 8
+_MANY_OTHERS = 10
 # The hash of a mail may stand where others have an extension.
 _DOCUMENT_SUFFIX = re.compile(r"(?:\.(?:txt|[0-9]+|[0-9a-f]{8,}))?", re.IGNORECASE)
 
@@ -70,12 +70,13 @@ def _files_beside(texts: Sequence[RawFile], data: Sequence[RawFile]) -> UsageErr
     kept = {file.name for file in texts}
     others = [file.name for file in data if file.name not in kept]
     few = len(others) <= _MANY_OTHERS
-    excluded = glob_options("--exclude", list(map(escape, others))) if few else "--exclude GLOB"
+    excluded = " ".join(f"--exclude {glob_in_shell(escape(name))}" for name in others) if few else "--exclude GLOB"
     one_split = folders_of_one_split(texts)
     both = f", and with them folders that one split alone has, with {excluded} {one_split}" if one_split else ""
+    listed = ", ".join(map(printable, others[:_LISTED_FOLDERS]))
     return UsageError(
         "files lie beside class folders of texts",
-        why=f"{format_count(len(others))} of {format_count(len(data))}: {', '.join(map(printable, others[:_LISTED_FOLDERS]))}",
+        why=f"{format_count(len(others))} of {format_count(len(data))}: {listed}",
         next_step=f"Leave these out{both or f' with {excluded}'}, or add --no-labels to read the lines of all files",
     )
 

@@ -17,7 +17,8 @@ from shardkit.file_types import COMPRESSED_PATTERN
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.file_globs import glob_in_shell, glob_options, globs_of
-from shardkit.sources.folders.class_levels import Placed, advice_on_named_classes, check_levels
+from shardkit.sources.folders.class_levels import Placed, check_levels
+from shardkit.sources.folders.named_classes import advice_on_named_classes
 from shardkit.sources.folders.paired_files import check_no_masks, check_no_pairs, pair_notes
 from shardkit.sources.naming_tables import labels_option
 from shardkit.sources.split_names import folders_below_split, in_order, split_of, splits_in_names
@@ -328,14 +329,18 @@ def _alike_classes(files: Sequence[RawFile], options: SourceOptions) -> Iterator
     names = set[str]().union(*by_split.values())
     by_word: dict[str, list[str]] = {}
     for name in sorted(names):
-        by_word.setdefault("".join(name.casefold().split()), []).append(name)
+        by_word.setdefault(_folded(name), []).append(name)
     alike = next((found for found in by_word.values() if len(found) > 1), None)
     if alike is not None:
         yield f"the classes {' and '.join(map(shown, alike))} differ in capitals or blanks alone"
-    shared = Counter(name for found in by_split.values() for name in found)
+    shared = Counter(word for found in by_split.values() for word in set(map(_folded, found)))
     for split in in_order(by_split) if len(by_split) > 1 else ():
-        if all(shared[name] == 1 for name in by_split[split]):
+        if all(shared[_folded(name)] == 1 for name in by_split[split]):
             yield f"the split {split} has no class of another split; such as {shown(min(by_split[split]))}"
+
+
+def _folded(name: str) -> str:
+    return "".join(name.casefold().split())
 
 
 def folder_notes(files: Sequence[RawFile], is_text: bool) -> tuple[str, ...]:

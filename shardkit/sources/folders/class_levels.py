@@ -1,29 +1,18 @@
-"""Folders that are hardly the classes of their files: parts of the data, and one of two levels that may be classes.
-
-Names of files may begin with classes instead, as `cat.0.jpg` and `0_george_1.wav`.
-"""
+"""Folders that are hardly the classes of their files: parts of the data, and one of two levels that may be classes."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from glob import escape
 from typing import NamedTuple
 
 from shardkit.errors import UsageError
-from shardkit.messages import printable, shown
+from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.file_globs import glob_options
 from shardkit.sources.split_words import split_in_words
-
-_MAX_NAMES = 10_000
-_MAX_CLASSES = 1000
-_FIRST_WORD = re.compile(r"([A-Za-z0-9]+)([_.-])")
-_LAST_NUMBER = re.compile(r"[_.-][0-9]+$")
-_LONG_NUMBER = re.compile(r"[0-9]{3}")
-
 
 _LISTED = 3
 # What people number where the class lies elsewhere. A person, an animal or a digit may be a class.
@@ -159,30 +148,3 @@ def _go_on(placed: Sequence[Placed], level: int) -> bool:
 
 def _listed(names: Collection[str]) -> str:
     return ", ".join(map(printable, sorted(names)[:_LISTED])) + (", ..." if len(names) > _LISTED else "")
-
-
-def advice_on_named_classes(files: Sequence[RawFile]) -> str:
-    """Returns the options that make a column of the classes in the names of files; empty where these may hold none.
-
-    They may if all names begin with a word and go on behind the same character, and the words repeat: twice on average.
-    The class is the first word, or, where names have different numbers of words, all before the last number.
-    """
-    step = max(1, len(files) // _MAX_NAMES)
-    stems = [file.name.rpartition("/")[2].rpartition(".")[0] for file in files[::step]]
-    found = [_FIRST_WORD.match(stem) for stem in stems]
-    if not all(found):
-        return ""
-    separators = {match[2] for match in found if match is not None}
-    words = Counter(match[1] for match in found if match is not None)
-    if len(separators) != 1 or any(_LONG_NUMBER.search(word) for word in words):
-        return ""
-    (separator,) = separators
-    pattern = f"([^/{separator}]+)[{separator}][^/]*$"
-    if len({stem.count(separator) for stem in stems}) > 1 and all(map(_LAST_NUMBER.search, stems)):
-        words = Counter(_LAST_NUMBER.sub("", stem) for stem in stems)
-        pattern = "([^/]+)[_.-][0-9]+[.][^/.]*$"
-    if not 1 < len(words) <= min(_MAX_CLASSES, len(stems) // 2):
-        return ""
-    examples = " and ".join(map(shown, sorted(words)[:2]))
-    select = f"SELECT *, regexp_extract(filename, '{pattern}', 1) AS label FROM rows"
-    return f'if the names begin with classes, as {examples}, --no-labels --select "{select}" makes a column of these'

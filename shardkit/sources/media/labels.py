@@ -39,7 +39,7 @@ from shardkit.sources.media.layouts import find_layout, is_unread
 from shardkit.sources.media.published_sets import celeba_splits
 from shardkit.sources.media.yolo import yolo_splits
 from shardkit.sources.naming_tables import naming_notes, tables_that_name
-from shardkit.sources.split_lists import read_names
+from shardkit.sources.split_lists import names_by_split
 from shardkit.sources.split_names import folders_below_split, in_order, split_of, splits_in_names
 from shardkit.sources.split_words import split_in_name
 from shardkit.storage import files as storage
@@ -141,6 +141,8 @@ def labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions)
     if layout.kind in _ABOUT_WHOLE_FILES:
         notes += _folder_notes([f.name for f in media], layout.labels[0].name)
     named = _splits_of(layout, media, options)
+    if not named and layout.lists:
+        notes.append(f"{printable(layout.lists[0].name)} and the like tell one split alone, and divide nothing")
     if not named:
         return Beside(labels, data, tuple(notes))
     split = tuple(msgspec.structs.replace(f, split=named[f.name]) for f in media if f.name in named)
@@ -176,9 +178,7 @@ def _splits_of(layout: Layout, media: Sequence[RawFile], options: SourceOptions)
     if layout.kind == "celeba":
         by_split = celeba_splits(layout.lists)
     elif layout.lists:
-        for file in layout.lists:
-            found_split = split_in_name(file.name.rpartition("/")[2])
-            by_split.setdefault(found_split.split if found_split else "train", []).extend(read_names(file))
+        by_split = names_by_split(layout.lists)
     elif len(layout.labels) > 1 and layout.kind in _TELL_SPLITS and not splits_in_names(media):
         labelled = Labelled([file.name for file in media], options)
         for file in layout.labels:

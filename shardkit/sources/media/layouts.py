@@ -36,6 +36,7 @@ from shardkit.sources.media.table_layouts import (
     in_folders,
     names_files,
 )
+from shardkit.sources.split_lists import TRAINVAL, split_of_list
 from shardkit.sources.split_names import splits_in_names
 from shardkit.sources.split_words import split_in_name
 
@@ -137,7 +138,9 @@ def _voc(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     sets = [f for f in rest if "ImageSets" in folders_of(f)]
     # A list of one class is called such as dog_train.txt.
     main = [f for f in sets if "Main" in folders_of(f) and "_" not in base_of(f)]
-    lists = [f for f in main if split_in_name(base_of(f)) is not None]
+    lists = [f for f in main if split_of_list(f) is not None]
+    if {"train", "validation"} <= {split_of_list(f) for f in lists if stem_of(f) != TRAINVAL}:
+        lists = [f for f in lists if stem_of(f) != TRAINVAL]
     masks = [f for f in media if any(name in folders_of(f) for name in _MASKS)]
     return Layout("voc", "Pascal VOC", tuple(labels), (*sets, *masks), tuple(lists))
 

@@ -29,6 +29,10 @@ _MAX_COUNTED_BYTES = 512 * MiB
 _BLOCK_BYTES = MiB
 _LISTED = 4
 _MIN_TWINS = 2
+# What files of two classes are called, whose lines have nothing to do with each other.
+CLASS_PAIRS = (
+    {"pos", "neg"}, {"positive", "negative"}, {"spam", "ham"}, {"true", "fake"}, {"real", "fake"},
+)  # fmt: skip
 _READ_AS = "--header --quote none --delimiter tab"
 
 
@@ -62,11 +66,18 @@ def check_not_parallel(files: Sequence[RawFile]) -> None:
     lines = "" if first.num_lines is None else f"{format_count(first.num_lines)} lines each: "
     names = ", ".join(printable(file.name) for file in first.files[:_LISTED])
     more = ", ..." if len(first.files) > _LISTED else ""
+    all_lines = "--source-column file takes the lines of all files, with a column that tells which file a line is from"
+    one_side = f"{_one_side(found)} takes the lines of one side"
+    if {word.lower() for word in _columns_of(first)} in CLASS_PAIRS:
+        raise UsageError(
+            "the names of the text files may be two classes",
+            why=f"{lines}{names}{more}",
+            next_step=f"{all_lines}; {one_side}",
+        )
     raise UsageError(
         "text files may belong together line by line",
         why=f"{lines}{names}{more}",
-        next_step=f"{_pasted(found)}. {_one_side(found)} takes the lines of one side; --source-column file takes the "
-        "lines of all files, with a column that tells which file, or class, a line is from",
+        next_step=f"{_pasted(found)}. {one_side}; {all_lines}",
     )
 
 

@@ -52,6 +52,14 @@ def test_lists_name_files_with_or_without_folder_and_extension(run, tmp_path):
     assert found(tmp_path / "out") == {"train": [0, 1, 2, 3, 10, 11, 12, 13], "test": [4, 5, 14, 15]}
 
 
+@pytest.mark.parametrize("start", ["/data/in/old/", "in\\\\old\\\\", "./in/old/"])
+def test_lists_name_files_below_folders_of_another_machine(run, tmp_path, start):
+    (tmp_path / "train.txt").write_text(f"{start}0.csv\n{start}2.csv\n")
+    code, err = run(tmp_path / "in", tmp_path / "out", f"--split=train=@{tmp_path}/train.txt", "--split=test")
+    assert code == 0, err
+    assert found(tmp_path / "out")["train"] == [0, 2, 10, 12]
+
+
 def test_a_list_of_other_files_gives_another_dataset_of_the_same_path(run, tmp_path):
     prints = []
     for names in ("0\n1\n", "0\n2\n"):

@@ -34,7 +34,7 @@ def check(folder, **contents):
         (("X_train.txt", "subject_train.txt", "y_train.txt"), "X subject y"),
         (("label", "seq.in", "seq.out"), "label seq_in seq_out"),
         (("text.txt", "text_labels.txt"), "text labels"),
-        (("neg.txt", "pos.txt"), "neg pos"),
+        (("long.txt", "short.txt"), "long short"),
     ],
 )
 def test_names_that_differ_in_a_word_and_lines_as_many_belong_together(tmp_path, names, columns):
@@ -71,6 +71,14 @@ def test_parts_splits_and_other_names_do_not(tmp_path, names):
 def test_other_numbers_of_lines_and_lines_alone_do_not(tmp_path):
     check(tmp_path, train__de=TWO, train__en=THREE)
     check(tmp_path / "single", train__de="one\n", train__en="two\n")
+
+
+@pytest.mark.parametrize("names", [("rt.neg", "rt.pos"), ("ham.txt", "spam.txt"), ("a_fake.txt", "a_real.txt")])
+def test_classes_are_not_pasted_into_one_row(tmp_path, names):
+    with pytest.raises(UsageError, match="the names of the text files may be two classes") as caught:
+        check(tmp_path, **{name.replace(".", "__"): TWO for name in names})
+    assert caught.value.next_step.startswith("--source-column file takes the lines of all files")
+    assert "paste" not in caught.value.next_step
 
 
 def test_large_files_need_extensions_that_differ(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -67,7 +68,7 @@ def _tables_of_splits(folder: Path, is_apart: bool) -> list[Row]:
     return rows
 
 
-def _voc(folder: Path) -> list[Row]:
+def _voc(folder: Path, left_out: tuple[str, ...] = ()) -> list[Row]:
     rows, lists = [], {}
     for index, split in enumerate(_SPLITS):
         stem = f"2007_{index:06}"
@@ -85,6 +86,11 @@ def _voc(folder: Path) -> list[Row]:
         )
         lists.setdefault({"validation": "val"}.get(split, split), []).append(stem)
         rows.append(row)
+    if left_out:
+        lists["trainval"] = lists["train"] + lists["val"]
+        for split in left_out:
+            del lists[split]
+        rows = [("train" if "val" in left_out and row[0] == "validation" else row[0], *row[1:]) for row in rows]
     for name, stems in lists.items():
         write(folder / "ImageSets" / "Main" / f"{name}.txt", "\n".join(stems) + "\n")
     return rows
@@ -354,6 +360,8 @@ ANNOTATED = (
     Case("COCO, a document of each split", _coco_of_splits, label=_BOX_LABEL),
     Case("COCO, same names in both splits", lambda f: _coco(f, 0), label=_BOX_LABEL),
     Case("Pascal VOC", _voc, label=_BOX_LABEL),
+    Case("Pascal VOC, trainval and test", partial(_voc, left_out=("train", "val")), label=_BOX_LABEL),
+    Case("Pascal VOC, trainval, val and test", partial(_voc, left_out=("train",)), label=_BOX_LABEL),
     Case("COCO", _coco, label=_BOX_LABEL),
     Case("YOLO", _yolo, label=_BOX_LABEL),
     Case("pictures with captions beside them", _captions, label=("caption",)),

@@ -202,6 +202,16 @@ def _breeds(folder: Path) -> list[Row]:
     return [("train", content, name.rpartition("_")[0]) for content, name in zip(data, names, strict=True)]
 
 
+def _dogs_and_cats(folder: Path) -> list[Row]:
+    names = [f"train/{pet}.{index}.jpg" for pet in _CLASSES for index in range(4)] + ["test/1.jpg", "test/2.jpg"]
+    data = [write(folder / name, picture(seed)) for seed, name in enumerate(names)]
+    parts = [name.partition("/") for name in names]
+    return [
+        (split, content, rest[:3] if split == "train" else None)
+        for (split, _, rest), content in zip(parts, data, strict=True)
+    ]
+
+
 def _named(pattern: str) -> tuple[str, str, str]:
     return "--no-labels", "--select", f"SELECT *, regexp_extract(filename, '{pattern}', 1) AS label FROM rows"
 
@@ -213,7 +223,12 @@ def _flickr_options(*more: str) -> tuple[str, ...]:
     return ("--labels", "{folder}/Flickr8k.token.txt", *splits, *more)
 
 
-_DIGITS = _named("([^/_]+)[_][^/]*$")
+_PETS = (
+    "--no-labels",
+    "--select",
+    "SELECT *, nullif(regexp_extract(filename, '([^/.]+)[.][^/]*[.][^/.]*$', 1), '') AS label FROM rows",
+)
+_DIGITS = _named("([^/_]+)[_][^/]*[.][^/.]*$")
 _BREEDS = _named("([^/]+)[_.-][0-9]+[.][^/.]*$")
 _THREE = ("train.csv", "val.csv", "test.csv")
 _FLICKR_WORDS = ("Flickr8k.token.txt --split test=@", "Flickr_8k.testImages.txt --split train=@", "validation=@")
@@ -260,6 +275,7 @@ KNOWN_SETS = (
     Case("aclImdb below its folder, what is advised", _reviews, _WITHOUT_LISTS, key="text"),
     Case("Multilingual LibriSpeech", _mls, key="audio", label=("transcript",)),
     Case("FLEURS", _fleurs, key="audio", label=("raw_transcription", "gender")),
+    Case("Dogs vs. Cats", _dogs_and_cats, _PETS, label=("label",)),
     Case("digits in names", _digits, refusal=(f'--no-labels --select "{_DIGITS[2]}"',)),
     Case("digits in names, what is advised", _digits, _DIGITS, key="audio"),
     Case("breeds in names, what is advised", _breeds, _BREEDS),

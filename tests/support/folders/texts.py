@@ -126,6 +126,10 @@ def _activities(folder: Path) -> list[Row]:
     return []
 
 
+def _controls(folder: Path) -> list[Row]:
+    return _lines(folder, "a.txt", ["progress 10%\b\b\b50%", "first\x01a", "second\x08", "third\x1a"])
+
+
 def _polarities(folder: Path) -> list[Row]:
     rows = []
     for label in ("neg", "pos"):
@@ -246,7 +250,8 @@ TEXTS = (
     Case("UCI HAR, X, subject and y", _activities, refusal=("X\\tsubject\\ty", "--include test/X_test.txt")),
     Case("texts and annotations of brat", _brat, refusal=("d0.ann and d0.txt", "--include '*.txt'", "--source-column")),
     Case("texts of brat, what is advised", _brat, ("--include", "*.txt"), key="text"),
-    Case("rt-polarity.pos and .neg", _polarities, refusal=("--source-column file", "class")),
+    Case("rt-polarity.pos and .neg", _polarities, refusal=("may be two classes", "--source-column file")),
+    Case("control characters in a text", _controls, key="text"),
     Case(
         "rt-polarity, --source-column",
         _polarities,
