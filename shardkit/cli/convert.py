@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from shardkit.cli.shell.engine_options import EngineCommand, chosen_engine, engine_help_option
@@ -60,9 +61,9 @@ def command(ctx: click.Context, /, inputs: tuple[str, ...], destination: str, **
         inputs, destination = (destination,), NO_DESTINATION
     request = parse_request(typed, inputs, destination)
     if request.append:
-        from shardkit.cli.shell.append_options import held_options
+        from shardkit.cli.shell.append_options import typed_options
 
-        request = held_options(ctx, request)
+        request = msgspec.structs.replace(request, typed=typed_options(ctx))
     limit_memory(request.max_memory)
     engine = chosen_engine(ctx, request.runner, request.engine_option)
     convert(request, request.workers, engine, is_dry_run=request.dry_run)

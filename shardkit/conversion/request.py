@@ -128,10 +128,15 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ConvertRequest(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every option of a conversion."""
+    """Every option of a conversion.
+
+    Attributes:
+        typed: Names of the options that the user gave; None where they are those that are no defaults.
+    """
 
     inputs: tuple[str, ...]
     destination: str
+    typed: frozenset[str] | None = None
     schema_path: Annotated[str | None, Option(
         "--schema", "JSON or TOML file that declares or overrides features.",
         INPUTS, "content", form=Named("FILE", PATH), is_common=True,

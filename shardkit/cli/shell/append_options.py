@@ -1,4 +1,4 @@
-"""`shardkit convert --append` on the command line: typed options beside those of the dataset."""
+"""`shardkit convert --append` on the command line."""
 
 from __future__ import annotations
 
@@ -17,20 +17,9 @@ if TYPE_CHECKING:
     from shardkit.conversion.request import ConvertRequest
 
 
-def held_options(ctx: click.Context, options: ConvertRequest) -> ConvertRequest:
-    """Returns the options of a conversion with everything as the dataset holds it that it is appended to.
-
-    Raises:
-        UsageError: If there is none, or what was typed contradicts it.
-    """
-    from shardkit.conversion.inputs.append_check import open_base
-    from shardkit.conversion.inputs.recipe_checks import check_against_recipe, recipe_of
-    from shardkit.storage import files as storage
-
-    destination = storage.normalize(options.destination)
-    base = open_base(destination)
-    typed = {key_of(p) for p in ctx.command.params if p.name and _is_typed(ctx, p.name)}
-    return check_against_recipe(options, recipe_of(base.manifest, storage.redact(destination)), typed)
+def typed_options(ctx: click.Context) -> frozenset[str]:
+    """Returns the names of the options that were typed, which the dataset may contradict."""
+    return frozenset(key_of(p) for p in ctx.command.params if p.name and _is_typed(ctx, p.name))
 
 
 def tidy_after_append(options: ConvertRequest) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from operator import attrgetter
 from typing import Any
 
@@ -47,13 +46,8 @@ def recipe_of(manifest: Manifest, where: str) -> Recipe:
     return recipe
 
 
-def check_against_recipe(
-    options: ConvertRequest, recipe: Recipe, given: Collection[str] | None = None
-) -> ConvertRequest:
+def check_against_recipe(options: ConvertRequest, recipe: Recipe) -> ConvertRequest:
     """Returns the options as the recipe holds them, except those that may differ.
-
-    Args:
-        given: Names of the options that the user gave; None takes those that are no defaults.
 
     Raises:
         UsageError: If one contradicts the recipe.
@@ -62,7 +56,7 @@ def check_against_recipe(
     for field in fields_of("content"):
         name, path = field.key, field.path
         asked, held = _value(options, path), _value(recipe, path)
-        if asked != held and (asked != _value(defaults, path) if given is None else name in given):
+        if asked != held and (asked != _value(defaults, path) if options.typed is None else name in options.typed):
             is_there = held is not None and held is not False and held != ()
             wanted = f"--{name}{_shown(field.write(written))}" if is_there else f"no --{name}"
             raise UsageError(
