@@ -62,6 +62,15 @@ _FOREIGN = (
     (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "a Windows Media file"),
     (b"\x1a\x45\xdf\xa3", "a Matroska or WebM file"),
     (b"#!AMR", "an AMR audio file"),
+    (b"Creative Voice File", "a Creative Voice audio file"),
+    (b"2BIT", "an AVR audio file"),
+    (b"ALawSoundFile**", "a Psion audio file"),
+    (b"PVF1\n", "a PVF audio file"),
+    (b" paf", "an Ensoniq PARIS audio file"),
+    (b"fap ", "an Ensoniq PARIS audio file"),
+    (b"\xf0\x7e\x00\x01", "a MIDI Sample Dump audio file"),
+    (b"\x64\xa3", "an IRCAM audio file"),
+    (b"Extended Instrument: ", "a FastTracker audio file"),
 )
 _FOREIGN_TEXTS = {
     ".arff": "ARFF text",

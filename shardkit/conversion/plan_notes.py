@@ -39,6 +39,8 @@ _TITLES = {
     "audio/aiff": "AIFF",
     "audio/basic": "AU",
     "audio/x-caf": "CAF",
+    "audio/x-nist": "NIST SPHERE",
+    "audio/x-svx": "SVX",
     "audio/x-rf64": "RF64",
     "audio/x-rifx": "RIFX",
     "audio/x-w64": "W64",
@@ -56,6 +58,8 @@ _SUFFIXES = {
     ".mp3": "audio/mpeg",
     ".au": "audio/basic",
     ".caf": "audio/x-caf",
+    **dict.fromkeys((".sph", ".nist"), "audio/x-nist"),
+    ".svx": "audio/x-svx",
     ".w64": "audio/x-w64",
 }
 

@@ -47,14 +47,18 @@ _CONTAINERS = {
     "audio/x-rifx": _RIFF._replace(size=struct.Struct(">I")),
     "audio/aiff": _Container(12, 4, struct.Struct(">I"), False, 2, b"SSND"),
     "audio/x-w64": _Container(40, 16, struct.Struct("<Q"), True, 8, _W64_SOUND),
+    "audio/x-svx": _Container(12, 4, struct.Struct(">I"), False, 2, b"BODY"),
     "audio/x-caf": _Container(8, 4, struct.Struct(">Q"), False, 1, b"data"),
 }
+_SPHERE_FIELD = re.compile(rb"^(\w+) -i (\d{1,18})\s*$", re.MULTILINE)
 _TYPES = (
     (re.compile(rb"RIFF....WAVE", re.DOTALL), "audio/wav"),
     (re.compile(rb"RIFX....WAVE", re.DOTALL), "audio/x-rifx"),
     (re.compile(rb"RF64....WAVEds64", re.DOTALL), "audio/x-rf64"),
     (re.compile(rb"FORM....AIF[FC]", re.DOTALL), "audio/aiff"),
     (re.compile(rb"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"), "audio/x-w64"),
+    (re.compile(rb"FORM....(?:8SVX|16SV)", re.DOTALL), "audio/x-svx"),
+    (re.compile(rb"NIST_1A\n"), "audio/x-nist"),
     (re.compile(rb"caff\x00\x01"), "audio/x-caf"),
     (re.compile(rb"\.snd\x00|dns\..\x00"), "audio/basic"),
     (re.compile(rb"fLaC"), "audio/flac"),
@@ -96,6 +100,8 @@ def fault_of(data: memoryview, media_type: str) -> str | None:
     """
     if media_type == "audio/ogg":
         return _missing_of_ogg(data)
+    if media_type == "audio/x-nist":
+        return _fault_of_sphere(data)
     if media_type == "audio/basic":
         start, size = (
             struct.unpack_from(">II" if bytes(data[:1]) == b"." else "<II", data, 4) if len(data) >= 24 else (24, 0)
@@ -103,6 +109,17 @@ def fault_of(data: memoryview, media_type: str) -> str | None:
         return _shorter(size, len(data) - start)
     container = _CONTAINERS.get(media_type)
     return None if container is None else _fault_of_chunks(data, container)
+
+
+def _fault_of_sphere(data: memoryview) -> str | None:
+    # The header is text: its kind, its size, and a field a line.
+    lines = bytes(data[:16]).split()
+    start = int(lines[1]) if len(lines) > 1 and lines[1].isdigit() else len(data) + 1
+    fields = {found[1]: int(found[2]) for found in _SPHERE_FIELD.finditer(bytes(data[:start]))}
+    size = 1
+    for name in (b"sample_count", b"channel_count", b"sample_n_bytes"):
+        size *= fields.get(name, 1 if name == b"channel_count" else 0)
+    return _shorter(size, len(data) - start)
 
 
 def _shorter(stated: int, left: int) -> str | None:

@@ -10,7 +10,7 @@ from itertools import takewhile
 import pyarrow as pa
 
 from shardkit.errors import UsageError
-from shardkit.messages import shown
+from shardkit.messages import printable, shown
 from shardkit.sources.base import place
 from shardkit.sources.csv.dialect import columns_option
 from shardkit.sources.csv.header import COMMENT, KINDS, NO_VALUES, FirstRows, is_of_a_kind, kind_of, share
@@ -19,6 +19,7 @@ from shardkit.sources.text.type_inference import USUAL_NULLS
 # Fewer values tell no kind of a column.
 _MIN_COUNT = 3
 _MAX_LEVELS = 6
+_RULE = re.compile(r":-+:?|-+:|[:\s|+-]*--[:\s|+-]*")
 # A name, a question or a description, also in brackets; `-` is the unit of what has none.
 _UNIT = re.compile(r"(?!<)\W{0,2}[^\W\d].{0,200}|%|°\w?|1/\w+", re.DOTALL)
 
@@ -45,6 +46,7 @@ def check_no_second_header(rows: FirstRows, num_skipped: int = 0) -> None:
             next_step=f"Say which: --skip-lines {num_skipped + num_titles} takes {shown(lines[num_titles][0])} and the "
             "like as the names, --header takes the first line",
         )
+    _check_no_rule(rows, lines)
     number, why = _num_levels(lines), "names of several levels are written so, by data frames and above merged cells"
     # Data frames repeat the outer names, also where the index has no name or is left out.
     is_repeated = len(set(lines[0])) < len(lines[0])
@@ -69,6 +71,18 @@ def check_no_second_header(rows: FirstRows, num_skipped: int = 0) -> None:
         why=why,
         next_step=f"Say which: {ways}, --header takes {reader}",
     )
+
+
+def _check_no_rule(rows: FirstRows, lines: Sequence[Sequence[str]]) -> None:
+    if len(lines) > 1 and any(lines[1]) and all(not cell or _RULE.fullmatch(cell) for cell in lines[1]):
+        plain = "sed -E '2d; s/^ *[|] *| *[|] *$//g; s/ *[|] */|/g'"
+        raise UsageError(
+            "the second line is a rule, as tables of Markdown have it",
+            where=place(rows.file),
+            why=f"it holds {shown(next(filter(None, lines[1])))} and the like alone",
+            next_step=f"To have the rows, run  {plain} {shlex.quote(printable(rows.file.path))} >table.csv  and "
+            "convert table.csv, --header takes it as a row",
+        )
 
 
 def _num_titles(lines: Sequence[Sequence[str]]) -> int:

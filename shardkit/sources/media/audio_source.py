@@ -22,7 +22,7 @@ _LOOKED_FILES = 64
 
 @dataclass(frozen=True)
 class AudioSource(MediaSource):
-    """Audio files: WAV, FLAC, Ogg, MP3, AIFF, AU, CAF, RF64, RIFX and W64, as far as libsndfile reads them.
+    """Audio files: WAV, FLAC, Ogg, MP3, AIFF, AU, CAF, RF64, RIFX, W64, NIST SPHERE and SVX, as libsndfile reads them.
 
     Samples are float32 from -1 to 1, of several channels frame by frame; float64 where a schema says so.
     """

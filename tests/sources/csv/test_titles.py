@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 
 import msgspec
 import pytest
@@ -111,6 +112,20 @@ def test_the_first_line_of_a_logger_is_left_out_by_what_is_advised(tmp_path):
         read(tmp_path, "--skip-lines 1")
     assert "--skip-lines 4 --columns TIMESTAMP,RECORD,AirT,WS leaves them out" in caught.value.next_step
     assert len(read(tmp_path, "--skip-lines 4 --columns TIMESTAMP,RECORD,AirT,WS")) == 5
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "content", ["| a | b |\n|---|:-:|\n| 0 | x |\n| 1 | y z |\n", "a | b\n--- | ---\n0 | x\n1 | y z\n"]
+)
+def test_a_table_of_markdown_is_refused_with_the_command_that_makes_csv(tmp_path, content):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text(content)
+    with pytest.raises(UsageError, match="the second line is a rule") as caught:
+        read(tmp_path / "in")
+    (command,) = re.findall(r"run  (.*)  and convert table\.csv", caught.value.next_step)
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    assert (tmp_path / "table.csv").read_text() == "a|b\n0|x\n1|y z\n"
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ KINDS = {
     "RF64": "audio/x-rf64",
     "RIFX": "audio/x-rifx",
     "W64": "audio/x-w64",
+    "NIST": "audio/x-nist",
 }
 
 
@@ -149,7 +150,7 @@ def broken(kind: str) -> list[tuple[bytes, bool]]:
     return [(whole[: len(whole) * 2 // 3], kind == "FLAC"), (whole[:30], False), (whole[:12], False)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "SVX"])
 def test_files_that_are_cut_off(tmp_path, kind):
     for content, only_decoding in broken(kind):
         path = write_file(tmp_path, content, f"1.{kind.lower()}")

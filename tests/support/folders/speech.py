@@ -103,7 +103,21 @@ def _vctk(folder: Path) -> list[Row]:
     return rows
 
 
+def _sphere(folder: Path) -> list[Row]:
+    """Makes sounds as TIMIT has them, in class folders of dialects."""
+    rows = []
+    for index, region in enumerate(("dr1", "dr1", "dr2", "dr2")):
+        samples = sound(index)[44:]
+        fields = {"channel_count": 1, "sample_rate": 8000, "sample_n_bytes": 2, "sample_count": len(samples) // 2}
+        lines = "".join(f"{name} -i {value}\n" for name, value in fields.items())
+        header = f"NIST_1A\n   1024\n{lines}sample_coding -s3 pcm\nsample_byte_format -s2 01\nend_head\n".encode()
+        data = write(folder / region / f"SX{index}.WAV", header.ljust(1024) + samples)
+        rows.append(("train", data, region))
+    return rows
+
+
 SPEECH = (
+    Case("sounds of TIMIT", _sphere, key="audio"),
     Case("VoiceBank, clean and noisy", _noisy, refusal=("clean_testset_wav", "--no-labels")),
     Case("Common Voice", _common_voice, key="audio", label=("sentence",)),
     Case("LibriSpeech", _librispeech, key="audio", label=("transcript",)),

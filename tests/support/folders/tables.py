@@ -182,6 +182,7 @@ _PREAMBLE = "Export of 2026-11-01\nUnit: metres\n" + _csv(_rows(6))
 _COMMENTS = "# made by a logger\n" + _csv(_rows(6)).replace("3,0.75", "# paused\n3,0.75")
 _RECORDS = '{"data": [' + ", ".join(f'{{"id": {i}, "x": {x}, "label": "{y}"}}' for i, x, y in _rows(6)) + "]}"
 _QUOTED_HINT = '"sep=;"\n' + _csv(_rows(5)).replace(",", ";")
+_MARKDOWN = "| a | b |\n|---|---|\n" + "".join(f"| {i} | x{i} |\n" for i in range(9))
 _LEVELS = ",A,A,B\n,x,y,x\n" + "".join(f"{i},{i},0,{9 - i}\n" for i in range(2))
 _SPACED = "".join(f"{i}, State-gov, {x}, {label}\n" for i, x, label in _rows(8))
 _HOUSING = "".join(f" {i / 7:.5f}  {i * 3:6.2f}   {i / 3:.3f}  0\n" for i in range(20))
