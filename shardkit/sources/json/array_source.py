@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,11 +36,23 @@ _BEGINNING_BYTES = 64 * KiB
 _SCAN_BYTES = 2 * MiB
 # An object whose brace is alone in its line belongs to no JSON Lines.
 _RECOGNIZED = re.compile(rb"\s*(\[\s*\{|\{[ \t\r]*\n)")
+_NEXT = re.compile(rb"\}\s*\{")
 _EMPTY = re.compile(rb"\s*\[\s*\]\s*")
 _CALLED_JSON = re.compile(r"\.json(\.\w+)?$", re.IGNORECASE)
 # Strings hold no line breaks, so they stand between the tokens.
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _TOLERANT = SourceOptions(tolerates_bad_rows=True)
+
+
+def _has_two_in_a_line(line: bytes) -> bool:
+    if not line.startswith(b"{") or _NEXT.search(line) is None:
+        return False
+    try:
+        text = line.decode(errors="replace")
+        _, stop = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return text[stop:].lstrip().startswith("{")
 
 
 @dataclass(frozen=True)
@@ -49,14 +62,15 @@ class JsonArraySource(SampledSource):
     format: str = "json"
 
     def recognizes(self, head: bytes, name: str) -> bool:
-        """Returns whether a file begins with an array of objects, or with an object that has a line for its brace.
+        """Returns whether a file begins with an array of objects, an object that has a line for its brace, or two
+        objects in a line.
 
         An empty array may be anything: the name decides.
         """
         text = head.removeprefix(BOM)
         if _EMPTY.fullmatch(text):
             return _CALLED_JSON.search(name) is not None
-        return _RECOGNIZED.match(text) is not None
+        return _RECOGNIZED.match(text) is not None or _has_two_in_a_line(text.lstrip().partition(b"\n")[0])
 
     def sample(self, files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
         """Returns what the objects in the heads of the files have."""

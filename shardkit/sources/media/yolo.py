@@ -58,7 +58,8 @@ def read_yolo(files: Sequence[RawFile], described: Sequence[RawFile]) -> LabelTa
 
     Raises:
         BadInputError: If a line is none of a class and a box, or a class has no name.
-        UsageError: If the files name different classes, or lines may hold polygons or boxes with keypoints.
+        UsageError: If most boxes lie beyond the images, the files name different classes, or lines may hold polygons or
+            boxes with keypoints.
     """
     names, num_values = _description(described)
     rows = [
@@ -80,10 +81,26 @@ def read_yolo(files: Sequence[RawFile], described: Sequence[RawFile]) -> LabelTa
         notes.append("of the boxes of YOLO, this is not read: keypoints")
     elif further:
         notes.append(f"{format_number(len(further), 'polygon')} of YOLO read as the box around it")
+    if any(len(row.values) == _BOX_VALUES + 1 for found in rows for row in found):
+        notes.append("of the boxes of YOLO, this is not read: a number behind the box")
+    _check_no_pixels(boxes, files[0])
     # Parts of an image are rounded.
     corners = np.round(np.array([x for found in boxes for x in found], np.float64).reshape(-1, 4), _DIGITS)
     notes += odd_boxes(corners, np.ones((len(corners), 2)))
     return LabelTable([image_of(f.name) for f in files], features, columns, tuple(notes), is_relative=True)
+
+
+def _check_no_pixels(boxes: Sequence[Sequence[float]], file: RawFile) -> None:
+    corners = np.array([x for found in boxes for x in found], np.float64).reshape(-1, 4)
+    # A centre beyond the image may be a wrong box.
+    are_beyond = (corners[:, :2] + corners[:, 2:]).max(axis=1, initial=0) / 2 > 1
+    if 2 * are_beyond.sum() > len(corners):
+        raise UsageError(
+            "the boxes of YOLO are no parts of an image",
+            where=place(file),
+            why=f"{are_beyond.sum():,} of {len(corners):,} centres are beyond 1, as if they were pixels",
+            next_step="Divide them by the width and height of their image, or add --no-labels",
+        )
 
 
 def _row(line: str, file: RawFile, number: int, names: Sequence[str], num_values: int | None) -> _Row:

@@ -108,6 +108,9 @@ def test_lists_of_lists_of_one_shape_are_arrays(tmp_path, values, expected):
         ("a.json", b"[1, 2]", False),
         ("a.csv", b"[a],b\n1,2\n", False),
         ("a.json", b"", False),
+        ("a.json", b'{"a": 1}{"a": 2}\n', True),
+        ("a.json", b'{"a": "}{"}\n{"a": 2}\n', False),
+        ("a.json", b'{"a": 1} {"a": 2} {"b"', True),
     ],
 )
 def test_content_decides_what_is_recognized(name, head, expected):

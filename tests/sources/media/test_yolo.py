@@ -34,6 +34,14 @@ def test_a_polygon_of_yolo_becomes_the_box_around_it(tmp_path):
     assert "1 polygon of YOLO" in table.notes[1]
 
 
+def test_boxes_in_pixels_are_refused_and_a_wrong_one_is_not(tmp_path):
+    with pytest.raises(UsageError, match=r"2 of 3 centres are beyond 1, as if they were pixels"):
+        read_yolo(listed(tmp_path / "a", **{"a.txt": "0 20 10 4 4\n0 5 0.5 1 1\n0 0.5 0.5 0.1 0.1\n"}), ())
+    table = read_yolo(listed(tmp_path / "b", **{"a.txt": "0 0.5 0.5 1 1 0.98\n0 0.5 1.2 0.1 0.1\n"}), ())
+    assert len(table.columns["boxes"].to_pylist()[0]) == 8
+    assert "of the boxes of YOLO, this is not read: a number behind the box" in table.notes
+
+
 @pytest.mark.parametrize(
     "line", ["0 0.5 0.5", "0 0.5 0.5 0.1 x", "0 0.5 0.5 0.1 nan", "a picture of a cat", "0.5 1 1 1 1"]
 )
