@@ -107,7 +107,7 @@ FOUND_TABLES = (
     Case("SMS beside a readme, --no-header", _messages, ("--no-header",), key="column_2", label=("column_1",)),
     Case("UCI Adult", _adult, refusal=("--comment '|'",)),
     Case("UCI Adult, what is advised", _adult, _ADULT, key="column_3", label=("column_4",)),
-    Case("features.csv and labels.csv", _features_and_labels, refusal=("merge(", 'on="id"', "convert joined.csv")),
+    Case("features.csv and labels.csv", _features_and_labels, refusal=("merge(", 'on="id"', "convert joined")),
     Case("auto-mpg.data", _auto_mpg, refusal=("read_csv", "table.csv")),
     Case("columns at fixed places", _fixed, refusal=("read_fwf", "--format text")),
     Case("a delimiter at the end of rows", _short_header(","), refusal=("--skip-lines 1 --columns id,label,rest",)),
