@@ -7,6 +7,12 @@ from shardkit.errors import DamagedFileError
 from shardkit.sources.base import RawFile, place
 
 BOM = b"\xef\xbb\xbf"
+_MARKS = (
+    (b"\xff\xfe\0\0", "UTF-32"),
+    (b"\0\0\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
 
 # Fewer than so many NUL bytes are a damage that its row can be named for, in whatever a small share of the text.
 _FEW_NULS = 16
@@ -19,9 +25,8 @@ def check_is_text(head: bytes, file: RawFile) -> None:
         DamagedFileError: If not.
     """
     check_is_decompressed(head, file)
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        is_utf32 = head.startswith(b"\xff\xfe\0\0")
-        name = "UTF-32" if is_utf32 else "UTF-16"
+    name = next((name for mark, name in _MARKS if head.startswith(mark)), None)
+    if name is not None:
         raise DamagedFileError(
             f"the text is {name}, not UTF-8",
             where=place(file),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import BinaryIO, NamedTuple
@@ -118,34 +117,19 @@ def _check_shards(
 ) -> list[_ShardResult]:
     decoders = _Decoders(RecordDecoder((*dataset.manifest.features, *_empty_features(dataset))), media)
     path_of_hash = {s.sha256: s.path for s in shards}
-    results: dict[int, _ShardResult] = {}
-    stop = threading.Event()
-    waiting = iter(enumerate(shards))
-    turn = threading.Lock()
+    with worker_threads(max(1, min(num_threads, len(shards))), "shardkit-verify") as threads:
 
-    def report(num_bytes: int) -> None:
-        if stop.is_set():
-            raise _Stopped
-        if progress is not None:
-            progress(num_bytes)
+        def report(num_bytes: int) -> None:
+            if threads.stop_event.is_set():
+                raise _Stopped
+            if progress is not None:
+                progress(num_bytes)
 
-    def work() -> None:
-        while True:
-            with turn:
-                index, shard = next(waiting, (-1, None))
-            if shard is None:
-                return
+        def check(shard: ShardInfo) -> _ShardResult:
             with place_noted(storage.redact(dataset.shard_url(shard))):
-                results[index] = _check(partial(_ShardReader, dataset, shard, decoders, path_of_hash), report)
+                return _check(partial(_ShardReader, dataset, shard, decoders, path_of_hash), report)
 
-    with worker_threads(max(1, min(num_threads, len(shards))), "shardkit-verify") as pool:
-        try:
-            for future in [pool.submit(work) for _ in range(num_threads)]:
-                future.result()
-        finally:
-            # On an interrupt no thread may begin another block.
-            stop.set()
-    return [results[index] for index in range(len(shards))]
+        return [future.result() for future in [threads.submit(check, shard) for shard in shards]]
 
 
 def _check(read: Callable[[Callable[[int], None]], _ShardReader], report: Callable[[int], None]) -> _ShardResult:

@@ -14,13 +14,6 @@ from shardkit.sources.text.rejected_records import Problem
 from shardkit.sources.text_heads import check_is_text
 from shardkit.units import format_size
 
-_MARKS = (
-    (b"\xff\xfe\0\0", "UTF-32"),
-    (b"\0\0\xfe\xff", "UTF-32"),
-    (b"\xff\xfe", "UTF-16"),
-    (b"\xfe\xff", "UTF-16"),
-)
-
 
 def find_decoding_errors(texts: pa.Array, max_record_bytes: int, first_bytes: Positions) -> dict[int, Problem]:
     """Returns the fault of each bad text, by its position; in order, and empty if all are well.
@@ -62,14 +55,6 @@ def too_long_fault(max_record_bytes: int) -> Problem:
 
 def other_encoding(head: bytes, file: RawFile) -> DamagedFileError | None:
     """Returns the error for a file that begins with the mark of UTF-16 or UTF-32, or that is no text at all."""
-    found = next((name for mark, name in _MARKS if head.startswith(mark)), None)
-    if found is not None:
-        return DamagedFileError(
-            f"the text is {found}, not UTF-8",
-            where=place(file),
-            why="not UTF-8 at byte 0",
-            next_step=f"Add --encoding {found.lower()}",
-        )
     try:
         check_is_text(head, file)
     except DamagedFileError as error:
