@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, as_completed
+from concurrent.futures import as_completed
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -143,8 +143,7 @@ def _read(split: Split, features: Features, file: FilePlan, progress: Progress) 
     for index in range(int(np.searchsorted(ends, row, side="right")), len(ends)):
         if row >= file.stop:
             return
-        if stop_event.is_set():
-            raise CancelledError
+        stop_event.check()
         first, stop = int(ends[index] - split.block_num_examples[index]), min(file.stop, int(ends[index]))
         block = split.block_loader.load(index, None)
         yield record_batch(assembler.assemble([(block, row - first, stop - first)]), features)

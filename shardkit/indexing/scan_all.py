@@ -8,12 +8,10 @@ its statistics alone. The result depends on neither the number of threads nor th
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,7 +21,7 @@ from shardkit.features import Features
 from shardkit.indexing.listing import IndexOptions, Listed
 from shardkit.indexing.scan import NOTHING_WRITTEN, Scan, ScannedFile, StatisticsPart, statistics_key
 from shardkit.messages import shown
-from shardkit.runtime.threads import worker_threads
+from shardkit.runtime.threads import WorkerThreads, worker_threads
 from shardkit.sources.base import RawFile
 from shardkit.sources.tfrecord.feature_shapes import FileShape, Seen, check_alike, features_of, never_filled
 from shardkit.statistics.collector import StatisticsCollector
@@ -76,8 +74,14 @@ def scan_all(
         UsageError: If there are SequenceExamples, or a feature is of different kinds in different files.
         StorageError: If a file cannot be read.
     """
-    with _Pool(num_threads, progress) as pool, _Parts() as parts:
-        scan = Scan(options, pool.report)
+    with worker_threads(num_threads, "shardkit-index") as threads, _Parts() as parts:
+
+        def report(num_bytes: int) -> None:
+            threads.stop_event.check()
+            if progress is not None:
+                progress(num_bytes)
+
+        scan, pool = Scan(options, report), _Pool(threads, num_threads * _FILES_AHEAD)
         scanned = _scan_all(scan, listed.files, pool, parts, with_statistics=splits is not None)
         full = [s for s in scanned if s.num_examples]
         features = _features_of_all([s.shape for s in full])
@@ -195,40 +199,16 @@ class _Parts:
         return self._file.read(place.num_bytes)
 
 
-class _Stopped(Exception):  # noqa: N818 - no error: something else failed
-    pass
-
-
-class _Pool:
-    """Threads that end soon after the first failure."""
-
-    def __init__(self, num_threads: int, progress: Callable[[int], None] | None) -> None:
-        self._num_threads = num_threads
-        self._progress = progress
-        self._stop = threading.Event()
-
-    def __enter__(self) -> _Pool:
-        self._exit = ExitStack()
-        self._threads = self._exit.enter_context(worker_threads(self._num_threads, "shardkit-index"))
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self._stop.set()
-        self._exit.__exit__(*exception)
-
-    def report(self, num_bytes: int) -> None:
-        """Takes note of bytes that were read."""
-        if self._stop.is_set():
-            raise _Stopped
-        if self._progress is not None:
-            self._progress(num_bytes)
+class _Pool(NamedTuple):
+    threads: WorkerThreads
+    max_ahead: int
 
     def map(self, function: Callable[[_Item], T], items: Sequence[_Item]) -> Iterator[T]:
         """Yields the results in order; few more are begun than threads can work on."""
         pending: deque[Future[T]] = deque()
         for item in items:
-            pending.append(self._threads.submit(function, item))
-            if len(pending) >= self._num_threads * _FILES_AHEAD:
+            pending.append(self.threads.submit(function, item))
+            if len(pending) >= self.max_ahead:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

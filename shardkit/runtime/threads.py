@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from time import monotonic
@@ -226,6 +226,11 @@ class StopEvent:
         """Sets the event, for good."""
         self._is_set = True
         self._wakes.put(None)
+
+    def check(self) -> None:
+        """Raises CancelledError if it was set."""
+        if self._is_set:
+            raise CancelledError
 
     def wait(self, timeout_s: float) -> bool:
         """Waits until it is set, at most some time, and returns whether it is."""

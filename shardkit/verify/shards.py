@@ -104,10 +104,6 @@ class _ShardResult(NamedTuple):
     sha256: str
 
 
-class _Stopped(Exception):  # noqa: N818 - no error: another thread failed
-    pass
-
-
 def _check_shards(
     dataset: Dataset,
     shards: Sequence[ShardInfo],
@@ -120,8 +116,7 @@ def _check_shards(
     with worker_threads(max(1, min(num_threads, len(shards))), "shardkit-verify") as threads:
 
         def report(num_bytes: int) -> None:
-            if threads.stop_event.is_set():
-                raise _Stopped
+            threads.stop_event.check()
             if progress is not None:
                 progress(num_bytes)
 
