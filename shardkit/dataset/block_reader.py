@@ -17,9 +17,9 @@ from shardkit.dataset.block_index import BlockRef, list_blocks
 from shardkit.dataset.open import Dataset
 from shardkit.dataset.stored_blocks import Stored, open_blocks, where_is
 from shardkit.encoding.codec import FINAL_BYTE, inflate_sealed
-from shardkit.encoding.example import decode_record
+from shardkit.encoding.decoder import RecordDecoder
+from shardkit.encoding.example import python_value
 from shardkit.encoding.gzip_files import inflate_file
-from shardkit.encoding.tfrecord import iter_records
 from shardkit.errors import DamageError, UsageError
 from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
@@ -262,8 +262,9 @@ def first_examples(dataset: Dataset, split: str, num_examples: int) -> Iterator[
 
 
 def _examples(dataset: Dataset, split: str) -> Iterator[dict[str, Any]]:
+    decoder = RecordDecoder(dataset.manifest.features)
     for shard in dataset.split_shards(split):
         for block in list_blocks(shard):
-            where = f"{shard.path}, block {block.block_index}"
-            for record in iter_records(read_block(dataset, block), where):
-                yield decode_record(record, dataset.manifest.features, where)
+            batch = decoder.decode(read_block(dataset, block), f"{shard.path}, block {block.block_index}")
+            for row in range(batch.num_rows):
+                yield {name: python_value(batch[name][row]) for name in batch.schema.names}

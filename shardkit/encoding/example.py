@@ -11,9 +11,7 @@ Features are in the byte order of their names, as protobuf's deterministic form 
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +26,6 @@ from shardkit.errors import BadInputError, DamageError
 from shardkit.features import Feature, Features
 
 Entries = Sequence[bytes]
-
-_BITS, _FLOAT = struct.Struct("<I"), struct.Struct("<f")
 
 
 class EncodedRows(NamedTuple):
@@ -58,16 +54,6 @@ def encode_batch(batch: pa.RecordBatch, features: Features) -> EncodedRows:
     rows = zip(*columns, strict=True) if columns else iter([()] * batch.num_rows)
     framed = [frame(_example_bytes(b"".join(row))) for row in rows]
     return EncodedRows(b"".join(framed), np.fromiter(map(len, framed), dtype=np.int64, count=len(framed)))
-
-
-def decode_record(record: bytes, features: Features, where: str) -> dict[str, Any]:
-    """Returns one example as Python values by feature name, None where absent; logical dtypes restored.
-
-    Raises:
-        DamageError: If it is no `tf.train.Example` or does not have the features' kinds and shapes.
-    """
-    stored = parse_record(record, where)
-    return {f.name: _logical_value(stored, f, where) for f in features}
 
 
 def parse_record(record: bytes, where: str) -> dict[str, Any]:
@@ -234,17 +220,6 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _logical_value(stored: Any, feature: Feature, where: str) -> Any:
-    values = stored_values(stored, feature, where)
-    if values is None:
-        return None
-    if feature.stored_as == "little_endian_bytes":
-        logical: list[Any] = np.frombuffer(values[0], np.dtype(feature.dtype).newbyteorder("<")).tolist()
-    else:
-        logical = [_logical_scalar(v, feature, where) for v in values]
-    return logical[0] if feature.is_scalar else logical
-
-
 def python_value(scalar: pa.Scalar) -> Any:
     """Returns a scalar of Arrow as Python has it; times with nanoseconds as pandas has them, or as text without it."""
     if not scalar.is_valid:
@@ -259,26 +234,6 @@ def python_value(scalar: pa.Scalar) -> Any:
     if pa.types.is_time(scalar.type):
         return text.partition("T")[2]
     return f"{text}Z" if scalar.type.tz else text
-
-
-def _logical_scalar(value: Any, feature: Feature, where: str) -> Any:
-    type_ = feature.value_type
-    try:
-        if feature.dtype == "bytes":
-            return value
-        if feature.stored_as == "float_list":
-            return _FLOAT.unpack(_BITS.pack(value))[0]
-        if feature.stored_as == "bytes_list":
-            text = value.decode()
-            return Decimal(text) if pa.types.is_decimal(type_) else text
-        if feature.dtype == "uint64":
-            return value % 2**64
-        if pa.types.is_temporal(type_):
-            width = pa.int32() if type_.bit_width == 32 else pa.int64()
-            return python_value(pa.array([value], width).view(type_)[0])
-        return bool(value) if feature.dtype == "bool" else value
-    except (UnicodeDecodeError, InvalidOperation, pa.ArrowException, OverflowError) as error:
-        raise DamageError(f"feature {feature.name!r} cannot be read", where=where, why=str(error)) from error
 
 
 _KEPT: list[Any] = []

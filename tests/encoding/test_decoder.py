@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from shardkit.encoding.decoder import RecordDecoder
 from shardkit.encoding.encoder import encode_batch
-from shardkit.encoding.example import decode_record
 from shardkit.encoding.tfrecord import frame, iter_records
 from shardkit.errors import DamageError
 from shardkit.features import arrow_schema, make_feature
 from tests.support.examples import draws
+from tests.support.wire.example_values import decode_record
 
 _VALUES = {
     "bool": st.booleans(),

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.encoding.example import decode_record, encode_batch
+from shardkit.encoding.example import encode_batch
 from shardkit.encoding.tfrecord import iter_records
 from shardkit.errors import BadInputError, DamageError
 from shardkit.features import arrow_schema, feature_from_arrow, make_feature
 from tests.support.examples import draws
+from tests.support.wire.example_values import decode_record
 
 # tf.train.Example(features=tf.train.Features(feature={
 #     "a": tf.train.Feature(int64_list=tf.train.Int64List(value=[-1])),

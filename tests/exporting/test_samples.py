@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.encoding.example import decode_record
 from shardkit.errors import UsageError
 from shardkit.exporting.mds import encoding_of
 from shardkit.features import make_feature
 from tests.exporting.conftest import COLUMNS, LISTS, PHOTOS, SCALARS, columns_of, export, make_dataset, same, tables
+from tests.support.wire.example_values import decode_record
 
 MDS_COLUMNS = tuple(f.name for f, _ in COLUMNS)
 

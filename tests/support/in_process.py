@@ -6,8 +6,8 @@ from shardkit.cli import main
 from shardkit.conversion.plan import save_plan
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.open import open_dataset
-from shardkit.encoding.example import decode_record
 from shardkit.encoding.tfrecord import iter_records
+from tests.support.wire.example_values import decode_record
 
 
 def run_plan(plan, num_workers=1):
