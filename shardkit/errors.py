@@ -7,7 +7,7 @@ ShardkitError
 ├── ConflictError     4  the destination already holds something
 ├── StorageError      5  a store or a worker process kept failing
 ├── OutOfSpaceError   6  no room for the spool or for the shards
-└── UnsafeError       7  refused: a path that leads out, a link, overlapping members
+└── UnsafeError       7  refused: a path that leads out, a link in place of our folder, overlapping members
 
 The number is the exit code of the command line. Every error says what happened, where (file, row, byte), why,
 what state the destination is in, and what to do next; parts that do not apply are left out.

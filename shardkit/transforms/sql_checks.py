@@ -388,7 +388,8 @@ def _free_name(columns: dict[str, str]) -> str:
 
 
 def _refused(why: str, next_step: str | None = None) -> UsageError:
-    return UsageError(f"the statement of {OPTION} cannot be used", why=why, next_step=next_step)
+    step = next_step or "Write one SELECT whose expressions look at one row, or compute it with --map"
+    return UsageError(f"the statement of {OPTION} cannot be used", why=why, next_step=step)
 
 
 def _unstable(name: str) -> UsageError:

@@ -94,12 +94,12 @@ class Speed:
         self._started = now
         self._samples: deque[tuple[float, int]] = deque([(now, 0)])
         self._last_change = now
-        self._num_bytes = 0
+        self._work = (0, 0)
 
-    def add(self, now: float, num_worked_bytes: int) -> None:
-        """Takes note of the work so far."""
-        if num_worked_bytes > self._num_bytes:
-            self._num_bytes, self._last_change = num_worked_bytes, now
+    def add(self, now: float, num_worked_bytes: int, num_rows: int = 0) -> None:
+        """Takes note of the work so far; a part of an input whose rows are many counts as bytes when it is done."""
+        if (num_worked_bytes, num_rows) > self._work:
+            self._work, self._last_change = (num_worked_bytes, num_rows), now
         self._samples.append((now, num_worked_bytes))
         while len(self._samples) > 2 and now - self._samples[1][0] >= _WINDOW_SECONDS:
             self._samples.popleft()

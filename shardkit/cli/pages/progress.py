@@ -68,7 +68,7 @@ class Display:
             self._speed = Speed(now)
             self._said_at, self._said_share = now, phase.share
         self._phase = phase
-        self._speed.add(now, phase.num_worked_bytes)
+        self._speed.add(now, phase.num_worked_bytes, phase.num_rows)
         if now - self._started >= _QUIET_SECONDS:
             self._say_over()
         if self._is_live:

@@ -251,6 +251,9 @@ def test_time_left_follows_the_speed_of_now_and_a_standstill_is_said():
         speed.add(second, done)
     assert describe(phase, speed, 140, 140).left == "no progress for 40 s"
     assert plain(describe(phase, speed, 140, 140)).startswith("reading: ")
+    # Rows of a large part whose bytes count when it is done.
+    speed.add(141, done, 5)
+    assert describe(phase, speed, 141, 141).left == ""
 
 
 def test_counters_of_processes_and_threads_add_up(tmp_path):
