@@ -40,12 +40,12 @@ def protocol_of(path: str, *, is_written: bool = True) -> str:
     protocol = match.group(1).lower() if match else "file"
     is_refused = protocol not in _ALLOWED_PROTOCOLS and (is_written or protocol not in _READ_ONLY_PROTOCOLS)
     if is_refused or ("://" in path and "::" in path):
-        raise UnsafeError(
-            f"the location {redact(path)!r} is refused",
-            why="web servers are read from as datasets only, and never written to"
-            if protocol in _READ_ONLY_PROTOCOLS
-            else "only local paths, s3, gs, az, abfs, hdfs and hf are read",
-        )
+        why = "only local paths, s3, gs, az, abfs, hdfs and hf are read"
+        step = "Copy the files to one of these, and name that"
+        if protocol in _READ_ONLY_PROTOCOLS:
+            why = "web servers are read from as datasets only, and never written to"
+            step += ", or write their addresses into a table and add --fetch COLUMN"
+        raise UnsafeError(f"the location {redact(path)!r} is refused", why=why, next_step=step)
     return protocol
 
 
