@@ -71,7 +71,14 @@ class RecordDecoder:
         """
         columns = self.decode_buffers(frames, starts, lengths, locate)
         where = locate(0) if len(starts) else ""
-        arrays = [c.array(buffers, len(starts), where) for c, buffers in zip(self._columns, columns, strict=True)]
+        try:
+            arrays = [c.array(buffers, len(starts), where) for c, buffers in zip(self._columns, columns, strict=True)]
+        except DamageError:
+            # Arrow does not say which value is no text.
+            for i in range(len(starts) if len(starts) > 1 else 0):
+                places = [locate(i)]
+                self.decode_at(frames, starts[i : i + 1], lengths[i : i + 1], places.__getitem__)
+            raise
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def decode_buffers(

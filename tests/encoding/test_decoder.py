@@ -101,10 +101,11 @@ def test_a_record_that_does_not_fit_is_named_with_its_position_and_reason():
 
 
 def test_text_that_is_no_text_is_refused_when_it_is_read_as_text():
-    batch = pa.record_batch({"s": pa.array([b"\xff"], pa.binary())})
+    batch = pa.record_batch({"s": pa.array([b"a", b"b", b"\xff", b"c"], pa.binary())})
     data = encode_batch(batch, (make_feature("s", "bytes"),)).data
-    with pytest.raises(DamageError, match="feature 's' cannot be read"):
+    with pytest.raises(DamageError, match="feature 's' cannot be read") as caught:
         RecordDecoder((make_feature("s", "string"),)).decode(data, "block 7")
+    assert caught.value.where == "block 7, record 2"
 
 
 def test_columns_outlive_the_next_block():
