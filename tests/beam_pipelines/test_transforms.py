@@ -84,7 +84,7 @@ def test_parts_of_a_bundle_that_failed_are_no_rows(tmp_path):
         for row in rows:
             step.process(row)
         bundles.append([found.value for found in step.finish_bundle()])
-    assert len(list(tmp_path.glob("spool/*/*"))) == 3
+    assert len(list(tmp_path.glob("spool/*/*.done"))) == 3
     # The first of them was never heard of again.
     commit = _CommitParts(transform._target)
     assert list(commit.process(0, [*bundles[1], *bundles[2]])) == [str(tmp_path / "out")]
