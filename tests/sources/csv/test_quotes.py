@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -194,3 +195,12 @@ def test_quotes_that_hold_whole_rows_are_noted(tmp_path):
     path.write_text('id\treview\n1\t"Great film\n\nwith songs"\n4\tfine\n')
     files = list_inputs([str(path)]).files
     assert not any("--quote none" in note for note in CsvSource().notes(files, options))
+
+
+@PROPERTY
+@given(st.text(alphabet='ab,;"\n\r\x0b\x1c\u2028', max_size=80), st.sampled_from(",;"), st.booleans())
+def test_records_of_a_few_lines_are_those_of_many(text, delimiter, has_quotes):
+    data, rule = text.encode(), QuotedRecords(delimiter, has_quotes)
+    few, many = rule.records(data), rule.records(memoryview(data))
+    assert [column.tolist() for column in few] == [column.tolist() for column in many]
+    assert {column.dtype for column in few} == {np.dtype(np.int64)}
