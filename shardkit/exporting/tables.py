@@ -182,7 +182,8 @@ def write_rows(path: Path, features: Features, batches: Iterable[pa.RecordBatch]
 
     storage.make_folder(str(path.parent))
     with storage.translate_os_errors(path), temporary_beside(path) as (temporary, file):
-        _BY_ENDING[path.suffix].write(temporary, Rows(features, 0, num_rows, counted()))
+        # These formats do not ask how many rows there will be.
+        _BY_ENDING[path.suffix].write(temporary, Rows(features, 0, 0, counted()))
         os.fsync(file.fileno())
         try:
             os.link(temporary, path)  # Exclusive, unlike a rename.

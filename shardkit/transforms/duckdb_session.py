@@ -55,7 +55,7 @@ def session() -> duckdb.DuckDBPyConnection:
 def ask(statement: str, *parameters: str) -> list[tuple[Any, ...]]:
     """Returns the rows of a statement. Raises duckdb.Error if it fails."""
     connection = session()
-    # In the main thread DuckDB would answer a signal with an error of its own.
+    # DuckDB answers a signal in the main thread with an error of its own, which hides that of the handler.
     return interruptible(lambda: connection.execute(statement, parameters).fetchall(), connection.interrupt)
 
 

@@ -81,7 +81,7 @@ def _check_no_rule(rows: FirstRows, lines: Sequence[Sequence[str]]) -> None:
             where=place(rows.file),
             why=f"it holds {shown(next(filter(None, lines[1])))} and the like alone",
             next_step=f"To have the rows, run  {plain} {shlex.quote(printable(rows.file.path))} >table.csv  and "
-            "convert table.csv, --header takes it as a row",
+            "convert table.csv. --header takes the line as a row",
         )
 
 

@@ -153,25 +153,21 @@ def test_files_with_a_record_that_may_be_too_long_are_read_alone(tmp_path, sourc
     assert at_once(source, files, options, features) is None
 
 
-@pytest.mark.parametrize(
-    ("source", "lines", "suffix"),
-    [(CsvSource(), ["a,b,x", "1,x,0.5", "", "2,,0.1"], ".csv"), (JsonLinesSource(), JSON_LINES[:4], ".jsonl")],
-)
-def test_plain_small_files_are_read_in_one_go(tmp_path, source, lines, suffix):
-    files = write_all(tmp_path, ["\n".join(lines), "\r\n".join(lines) + "\r\n"], suffix)
-    options = SourceOptions(format=source.format)
-    together = at_once(source, files, options)
-    assert together is not None
-    assert together == one_by_one(source, files, options)
+TABLE, ROWS = ["a,b,x", "1,x,0.5", "", "2,,0.1"], JSON_LINES[:4]
 
 
 @pytest.mark.parametrize(
-    ("source", "content", "features"),
-    [(JsonArraySource(), '[{"a": 1}, {\n"b": "x"}]\n', FEATURES), (TextSource(), "a b\r\n\nc", TEXT)],
+    ("source", "contents", "features"),
+    [
+        (CsvSource(), ["\n".join(TABLE), "\r\n".join(TABLE) + "\r\n"], FEATURES),
+        (JsonLinesSource(), ["\n".join(ROWS), "\r\n".join(ROWS) + "\r\n"], FEATURES),
+        (JsonArraySource(), ['[{"a": 1}, {\n"b": "x"}]\n', '\ufeff[{"a": 2}]'], FEATURES),
+        (TextSource(), ["a b\r\n\nc", "\ufeffd"], TEXT),
+    ],
     ids=lambda value: getattr(value, "format", ""),
 )
-def test_small_arrays_and_texts_are_read_in_one_go(tmp_path, source, content, features):
-    files = write_all(tmp_path, [content, "\ufeff" + content], ".x")
+def test_plain_small_files_are_read_in_one_go(tmp_path, source, contents, features):
+    files = write_all(tmp_path, contents, ".x")
     options = SourceOptions(format=source.format)
     together = at_once(source, files, options, features)
     assert together is not None
