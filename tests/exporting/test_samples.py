@@ -1,11 +1,15 @@
 """WebDataset, MDS and ArrayRecord hold the very values, as each tool's own reader sees them."""
 
 import decimal
+import importlib
 import io
 import itertools
 import json
 import struct
 import tarfile
+from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -148,15 +152,36 @@ def test_an_mds_shard_is_as_documented(dataset, tmp_path):
     assert [json.loads(row["text"]) for row in rows] == wanted["text"]
 
 
+def shard_rows(folder):
+    mds = importlib.import_module("streaming.base.format.mds")
+    shards = json.loads((folder / "index.json").read_text())["shards"]
+    readers = [mds.MDSReader.from_json(str(folder), "", shard) for shard in shards]
+    return [row for r in readers for row in (r.validate(False), [r[i] for i in range(len(r))])[1]]
+
+
+def dataset_rows(folder):
+    streaming = importlib.import_module("streaming")
+    streaming.base.util.clean_stale_shared_memory()
+    dataset = streaming.StreamingDataset(local=str(folder), batch_size=1)
+    return [dataset[i] for i in range(len(dataset))], list(dataset)
+
+
+def streamed(read, folder):
+    """Returns what MosaicML's reader gives, in a process of its own.
+
+    It imports torchvision, which crashes a process that has loaded JAX.
+    """
+    if not (find_spec("streaming") and find_spec("torch")):
+        pytest.skip("could not import 'streaming'")
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(read, folder).result(timeout=300)
+
+
 @pytest.mark.full
 def test_streaming_reads_mds(tmp_path):
-    reader = pytest.importorskip("streaming.base.format.mds", exc_type=ImportError).MDSReader
     dataset = make_dataset(tmp_path / "set")
     export(dataset, tmp_path / "out", "mds", rows_per_file=2)
-    shards = json.loads((tmp_path / "out" / "train" / "index.json").read_text())["shards"]
-    readers = [reader.from_json(str(tmp_path / "out"), "train", shard) for shard in shards]
-    rows = [sample for shard in readers for sample in (shard.validate(False), [shard[i] for i in range(len(shard))])[1]]
-    wanted = columns_of(dataset["train"])
+    rows, wanted = streamed(shard_rows, tmp_path / "out" / "train"), columns_of(dataset["train"])
     for name in ("small", "low", "text", "label", "words", "counts", "raw"):
         assert same([plain(row[name]) for row in rows], wanted[name]), name
     for name in ("flag", "big", "half", "single"):
@@ -172,24 +197,19 @@ def plain(value):
 
 @pytest.mark.full
 def test_streaming_reads_lists_of_any_length(tmp_path):
-    reader = pytest.importorskip("streaming.base.format.mds", exc_type=ImportError).MDSReader
     lists = [[], [1] * 300, [-1, 2**62]]
     dataset = make_dataset(tmp_path / "set", ((make_feature("n", "int64", (None,)), lists),))
     export(dataset, tmp_path / "out", "mds")
-    shard = json.loads((tmp_path / "out" / "train" / "index.json").read_text())["shards"][0]
-    found = reader.from_json(str(tmp_path / "out"), "train", shard)
-    assert [found[i]["n"].tolist() for i in range(3)] == lists
+    assert [row["n"].tolist() for row in streamed(shard_rows, tmp_path / "out" / "train")] == lists
 
 
 @pytest.mark.full
 def test_a_streaming_dataset_opens_the_folder(tmp_path):
-    streaming = pytest.importorskip("streaming", exc_type=ImportError)
     dataset = make_dataset(tmp_path / "set", PHOTOS, 20)
     export(dataset, tmp_path / "out", "mds", rows_per_file=7)
-    streaming.base.util.clean_stale_shared_memory()
-    rows = streaming.StreamingDataset(local=str(tmp_path / "out" / "train"), batch_size=1)
-    assert [rows[i]["image"] for i in range(60)] == PHOTOS[0][1] * 20
-    assert sorted(row["label"] for row in rows) == [0] * 20 + [1] * 40
+    indexed, iterated = streamed(dataset_rows, tmp_path / "out" / "train")
+    assert [row["image"] for row in indexed] == PHOTOS[0][1] * 20
+    assert sorted(row["label"] for row in iterated) == [0] * 20 + [1] * 40
 
 
 def test_mds_refuses_nulls_among_bytes(tmp_path):
