@@ -29,30 +29,30 @@ _STOPPED = "The measurement was stopped before the end; nothing was changed."
     """,
 )
 @click.argument("dataset")
-@click.option("--split", metavar="NAME", help="Split to read; train if there is one, else the largest.")
-@click.option("--version", type=click.IntRange(min=1), help="An older version; the newest if not given.")
+@click.option("--split", metavar="NAME", help="Split to read. Default: train, else the largest.")
+@click.option("--version", type=click.IntRange(min=1), help="Version of the dataset. Default: the newest.")
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Examples of a batch; 1024 if not given, fewer where examples are large or few.",
+    help="Examples of a batch. Default: 1024, fewer where examples are large or few.",
 )
-@click.option("--features", metavar="A,B,...", help="Decode these only; all if not given.")
+@click.option("--features", metavar="A,B,...", help="Decode these features only. Default: all.")
 @click.option(
     "--threads",
     type=click.IntRange(min=1, max=256),
     metavar="N",
-    help="Threads that read; the number of cores if not given.",
+    help="Number of threads that read. Default: the number of cores.",
 )
 @click.option(
     "--seconds",
     type=FiniteRange(min=0.05, max=3600),
     default=1.0,
     show_default=True,
-    help="Time of each measurement; there are about ten.",
+    help="Time of each of about ten measurements.",
 )
 @click.option("--no-shuffle", is_flag=True, help="Read in the stored order.")
-@click.option("--no-tfdata", is_flag=True, help="Leave stock tf.data out.")
+@click.option("--no-tfdata", is_flag=True, help="Do not measure stock tf.data.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON document.")
 def command(
     dataset: str,

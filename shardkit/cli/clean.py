@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     """,
 )
 @click.argument("dataset")
-@click.option("--delete", is_flag=True, help="Remove what is listed; without it nothing is changed.")
+@click.option("--delete", is_flag=True, help="Remove the listed files; without it nothing is changed.")
 @click.option(
     "--older-than",
     "older_than_s",
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     default="7d",
     show_default=True,
     metavar="TIME",
-    help="Leave alone what is younger: a conversion on another host may still write it, or go on from it.",
+    help="Keep files that are younger: a conversion on another host may still write them, or go on from them.",
 )
 @click.option(
     "--keep-versions",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Also remove all versions but the newest N, if they were replaced that long ago, and what only they need.",
+    help="Also remove versions replaced that long ago, but not the newest N, with the files that only they need.",
 )
-@click.option("--work-dir", metavar="DIR", help="Where conversions kept intermediate files, if --work-dir named it.")
+@click.option("--work-dir", metavar="DIR", help="Folder of intermediate files, if conversions named one by --work-dir.")
 @click.option(
     "--drop-broken-version",
     is_flag=True,
     help="Only remove the manifest of a version that cannot be read, so that the one before it is the newest again.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything, file by file, as one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print all files as one JSON document.")
 def command(
     dataset: str,
     delete: bool,

@@ -36,7 +36,7 @@ _SMALL_TEMPORARY_BYTES = 1024**3
     "num_rounds",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How often each promise of a store is tried; 100 times if not given, or fewer of a slow store.",
+    help="Try each promise of a store this many times. Default: 100, or fewer for a slow store.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
 @click.pass_context

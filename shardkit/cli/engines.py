@@ -76,7 +76,7 @@ def print_engines(found: tuple[Readiness, ...]) -> None:
     "--program",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The program, or the zip file that it comes in; Go downloads and builds it if not given.",
+    help="Take this program, or the zip file that holds it. Default: Go downloads and builds it.",
 )
 def install(engine: str, program: Path | None) -> None:
     """Install the program of ENGINE, in the version of Beam that is installed, below ~/.local/share/shardkit.

@@ -26,9 +26,9 @@ from shardkit.cli.shell.run_options import check_trainer, model_options
 @click.option(
     "--dataset",
     metavar="DATASET",
-    help="On whose examples outputs are compared; if not given, what the run was trained on.",
+    help="Compare outputs on examples of this dataset. Default: the one that the run was trained on.",
 )
-@click.option("--split", metavar="NAME", help="Of that dataset; the one that the run validated on.")
+@click.option("--split", metavar="NAME", help="Split of that dataset. Default: the one that the run validated on.")
 def command(run: str, target: str, at: str, model: str | None, dataset: str | None, split: str | None) -> None:
     """Write the model of RUN_FOLDER as a SavedModel and as a .keras file.
 

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 @click.argument("target", metavar="FOLDER")
 @click.option("--to", "format", type=click.Choice(list(FORMATS)), required=True, help="The format of the files.")
 @click.option("--split", "splits", multiple=True, metavar="NAME", help="Only this split; repeat for more.")
-@click.option("--columns", metavar="A,B,...", help="Only these features, in this order; all if not given.")
-@click.option("--version", type=click.IntRange(min=1), help="An older version of DATASET; the newest if not given.")
+@click.option("--columns", metavar="A,B,...", help="Write only these features, in this order. Default: all.")
+@click.option("--version", type=click.IntRange(min=1), help="Version of DATASET. Default: the newest.")
 @click.option(
-    "--rows-per-file", type=click.IntRange(min=1), metavar="N", help="Most rows of a file, in place of --file-size."
+    "--rows-per-file", type=click.IntRange(min=1), metavar="N", help="Most rows of a file, instead of --file-size."
 )
 @click.option(
     "--file-size",
@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     default=f"{FILE_BYTES // MiB}MiB",
     show_default=True,
     metavar="SIZE",
-    help="About how many bytes of records, as the dataset holds them before compression, a file gets.",
+    help="Size of the records of a file before compression, about.",
 )
 @click.option(
-    "--workers", type=click.IntRange(min=1), help="Files written at the same time; the number of cores if not given."
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Number of files written at the same time. Default: the number of cores.",
 )
 @click.option("--overwrite", is_flag=True, help="Remove the files of another export that is in FOLDER.")
 def command(

@@ -36,8 +36,8 @@ class _SplitGlob(click.ParamType[tuple[str, str]]):
     params=click_options(
         ("max_record_bytes", "max_expansion", "workers"),
         max_record_bytes="Refuse larger records.",
-        max_expansion="Refuse gzip files that become more times as large, and more than 64 MiB.",
-        workers="Files read at the same time; the number of cores if not given.",
+        max_expansion="Refuse gzip files that grow by a larger factor and beyond 64 MiB.",
+        workers="Number of files read at the same time. Default: the number of cores.",
     ),
     epilog="""
         shardkit index tensorflow_datasets/mnist/3.0.1
@@ -53,7 +53,7 @@ class _SplitGlob(click.ParamType[tuple[str, str]]):
     type=_SplitGlob(),
     multiple=True,
     metavar="NAME=GLOB",
-    help="Files with such a name or path make this split; repeat for more. Other files go by their names: "
+    help="Put files of this name or path into this split; repeat for more. Other files go by their names: "
     "train-00000-of-00005, NAME-test.tfrecord-00000-of-00005, validation/a.tfrecord; all else is split 'train'.",
 )
 def command(

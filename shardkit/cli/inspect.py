@@ -36,17 +36,19 @@ _MAX_REJECTED = 100
     metavar="N",
     help="Show the first N examples of a split instead of the features.",
 )
-@click.option("--rejected", "with_rejected", is_flag=True, help="Show the rows that were quarantined instead.")
+@click.option("--rejected", "with_rejected", is_flag=True, help="Show the quarantined rows instead.")
 @click.option("--recipe", "with_recipe", is_flag=True, help="Print the recipe file that makes the dataset again.")
 @click.option(
     "--reader",
     type=click.Choice(["tensorflow", "ray", "spark"]),
-    help="Print Python that reads a split with that library alone.",
+    help="Print Python code that reads a split with this library alone.",
 )
 @click.option("--split", metavar="NAME", help="Only this split.")
-@click.option("--version", type=click.IntRange(min=1), help="An older version; the newest if not given.")
-@click.option("--history", "with_history", is_flag=True, help="List all versions instead: when, by what, of what.")
-@click.option("--json", "as_json", is_flag=True, help="Print all of it, shards included, as one JSON document.")
+@click.option("--version", type=click.IntRange(min=1), help="Version of the dataset. Default: the newest.")
+@click.option(
+    "--history", "with_history", is_flag=True, help="List all versions instead, with their time, tool and inputs."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything, shards too, as one JSON document.")
 def command(
     dataset: str,
     with_shards: bool,

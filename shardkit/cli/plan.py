@@ -41,10 +41,10 @@ _MEMORIES = "".join(
     params=click_options(
         _FROM_CONVERT,
         splits="A split and its share of the rows; repeat for more.",
-        compression="Of the shards.",
-        shuffle="Random order, or that of the inputs.",
-        runner="What would run the conversion.",
-        workers="Pieces of work at the same time, for dataflow machines; the number of cores if not given.",
+        compression="Compression of the shards.",
+        shuffle="Shuffle the rows, or keep the order of the inputs.",
+        runner="Engine that would run the conversion.",
+        workers="Number of parts that are worked on at the same time; machines of dataflow. Default: the cores.",
     ),
     epilog="""
         shardkit plan 'data/*.csv' --split train=0.9 --split test=0.1
@@ -64,55 +64,58 @@ _MEMORIES = "".join(
     },
 )  # fmt: skip
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
-@click.option("--input-size", type=SizeType(), metavar="SIZE", help="Size of all inputs, such as 1TB, without files.")
-@click.option("--num-files", type=click.IntRange(min=1), help="How many files they are; one a GB if not given.")
 @click.option(
-    "--row-size", type=SizeType(), default="1KB", show_default=True, help="Of one row in the inputs, on average."
+    "--input-size",
+    type=SizeType(),
+    metavar="SIZE",
+    help="Size of all inputs, such as 1TB, where there are no files yet.",
 )
-@click.option("--features", type=click.IntRange(min=1), default=20, show_default=True, help="Columns of a row.")
+@click.option("--num-files", type=click.IntRange(min=1), help="Number of input files. Default: one a GB.")
+@click.option("--row-size", type=SizeType(), default="1KB", show_default=True, help="Mean size of a row in the inputs.")
+@click.option("--features", type=click.IntRange(min=1), default=20, show_default=True, help="Number of columns.")
 @click.option(
     "--expansion",
     type=FiniteRange(min=0.01, max=100),
     default=1.0,
     show_default=True,
-    help="Size of a row as an example, for a byte of it in the inputs: 0.5 for numbers in CSV, 4 for gzip.",
+    help="Bytes of an example for each byte of its row in the inputs: 0.5 for numbers in CSV, 4 for gzip.",
 )
 @click.option(
     "--ratio",
     type=FiniteRange(min=0.5, max=1000),
     default=2.0,
     show_default=True,
-    help="How many times smaller gzip makes the shards; 'shardkit inspect' shows it.",
+    help="Factor by which gzip shrinks the shards; 'shardkit inspect' shows it.",
 )
-@click.option("--whole-files", is_flag=True, help="Files cannot be read in parts, as those that are compressed.")
+@click.option("--whole-files", is_flag=True, help="Files are read whole, as compressed ones are.")
 @click.option(
     "--worker-memory",
     type=SizeType(),
     metavar="SIZE",
-    help=f"Memory of a worker, {WORKER_MEMORY_BYTES // GiB}GiB if not given{_MEMORIES}; of the whole machine for "
-    f"{_MACHINES}.",
+    help=f"Memory of a worker; for {_MACHINES} of the whole machine. "
+    f"Default: {WORKER_MEMORY_BYTES // GiB}GiB{_MEMORIES}.",
 )
 @click.option(
     "--disk",
     type=SizeType(),
     metavar="SIZE",
-    help=f"Free disk of a worker, of the whole machine for {_MACHINES}; not looked at if not given.",
+    help=f"Free disk space of a worker; for {_MACHINES} of the whole machine. Default: not checked.",
 )
 @click.option(
     "--store",
     type=click.Choice(["local", "s3", "gs", "az"]),
     default="local",
     show_default=True,
-    help="Where the dataset goes.",
+    help="Store of the dataset.",
 )
 @click.option(
     "--datasets",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Into how many conversions the inputs are cut; what is shown is one of them.",
+    help="Number of conversions that share the inputs; the plan is of one of them.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
 @click.pass_context
 def command(
     ctx: click.Context, /, inputs: tuple[str, ...], input_size: int | None, as_json: bool, **typed: Any

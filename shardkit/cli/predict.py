@@ -29,7 +29,7 @@ FILE_ENDINGS = (".parquet", ".csv", ".jsonl")
 @click.argument("dataset")
 @click.argument("output")
 @model_options(reads_dataset=True)
-@click.option("--keep", metavar="A,B,...", help="Features that are copied beside the predictions.")
+@click.option("--keep", metavar="A,B,...", help="Copy these features beside the predictions.")
 def command(
     dataset: str,
     output: str,

@@ -28,15 +28,17 @@ _SHOWN_PER_FILE = 10
 )
 @click.argument("dataset")
 @click.option("--split", "splits", multiple=True, metavar="NAME", help="Only this split; repeat for more.")
-@click.option("--version", type=click.IntRange(min=1), help="An older version; the newest if not given.")
+@click.option("--version", type=click.IntRange(min=1), help="Version of the dataset. Default: the newest.")
 @click.option(
-    "--workers", type=click.IntRange(min=1), help="Shards read at the same time; the number of cores if not given."
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Number of shards read at the same time. Default: the number of cores.",
 )
 @click.option(
     "--max-memory",
     type=SizeType(),
     metavar="SIZE",
-    help="What the process may ask for; a quarter of what is free, from 1GiB to 8GiB, if not given.",
+    help="Memory that the process may use. Default: a quarter of the free memory, from 1GiB to 8GiB.",
 )
 @click.option("--decode", is_flag=True, help="Decode every image and audio file too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON document.")

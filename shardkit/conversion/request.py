@@ -57,68 +57,73 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         SPLITS, "content", form=Named("COLUMN"),
     )] = None  # fmt: skip
     limit: Annotated[int | None, Option(
-        "--limit", "Take the first so many rows of the inputs.", ROWS, "content", minimum=1, is_common=True
+        "--limit", "Take the first N rows of the inputs.", ROWS, "content", minimum=1, is_common=True
     )] = None  # fmt: skip
     sample: Annotated[int | None, Option(
-        "--sample", "Take so many rows at random, by --seed; all rows are read first.",
+        "--sample", "Take N rows at random, by --seed; all rows are read first.",
         ROWS, "content", minimum=1, is_common=True,
     )] = None  # fmt: skip
     dedup: Annotated[
         tuple[str, ...] | None,
         Option(
-            "--dedup", "Leave out rows that are equal to an earlier row, over all inputs; exact.",
+            "--dedup", "Leave out each row that equals an earlier row of any input.",
             ROWS, "content", form=AllColumns(), is_common=True, typed_as="dedup_all",
         ),
-        Option("--dedup-by", "The same, comparing only these columns.", ROWS, "content", form=Columns()),
+        Option("--dedup-by", "As --dedup, but compare only these columns.", ROWS, "content", form=Columns()),
     ] = None  # fmt: skip
     pack: Annotated[int | None, Option(
         "--pack",
-        "Join the tokens of rows to sequences of this length, with segment_ids and positions; other columns are left "
-        "out.", ROWS, "content", form=Named("LENGTH"), minimum=2,
+        "Join the tokens of rows into sequences of this length, with segment_ids and positions; leave out other "
+        "columns.", ROWS, "content", form=Named("LENGTH"), minimum=2,
     )] = None  # fmt: skip
     separator: Annotated[str | None, Option(
         "--separator",
-        "Token behind each row of --pack, as text or as a number, or none; the tokenizer's end of text if not given.",
+        "Put this token, a text or a number, after each row of --pack; none puts nothing. Default: the end of text of "
+        "the tokenizer.",
         ROWS, "content", form=Named("TOKEN", "int | str"),
     )] = None  # fmt: skip
     shuffle: Annotated[bool, Option(
-        "--shuffle/--no-shuffle", "Random order by --seed, or that of the inputs.", SPLITS, "content", is_common=True,
+        "--shuffle/--no-shuffle", "Shuffle the rows by --seed, or keep the order of the inputs.", SPLITS, "content",
+        is_common=True,
     )] = True  # fmt: skip
-    seed: Annotated[int, Option("--seed", "Of the order and of the splits.", SPLITS, "content", is_common=True)] = 0
+    seed: Annotated[
+        int, Option("--seed", "Seed of the order and of the splits.", SPLITS, "content", is_common=True)
+    ] = 0
     shard_bytes: Annotated[int | None, Option(
-        "--shard-size", "Wanted size of a shard on disk.", SPLITS, "content", form=Size(), is_common=True,
+        "--shard-size", "Size of a shard file, about.", SPLITS, "content", form=Size(), is_common=True,
     )] = 128 * MiB  # fmt: skip
     num_shards: Annotated[int | None, Option(
-        "--num-shards", "Shards of each split, instead of --shard-size.", SPLITS, "content", minimum=1
+        "--num-shards", "Number of shards of each split, instead of --shard-size.", SPLITS, "content", minimum=1
     )] = None  # fmt: skip
     compression: Annotated[Literal["gzip", "none"], Option(
-        "--compression", "gzip that can seek, or plain TFRecords with an index of their records.",
+        "--compression", "Compress the shards with gzip, or write plain TFRecords.",
         SPLITS, "content", is_common=True,
     )] = "gzip"  # fmt: skip
     compression_level: Annotated[Literal["fast", "balanced", "small"] | None, Option(
         "--compression-level",
-        "'fast' is up to 5 % larger and hardly faster, 'small' up to 26 % smaller, compressed 5 to 9 times as "
-        "long.", SPLITS, "content", shown_default="balanced",
+        "fast gives up to 5 % larger files and hardly saves time; small gives up to 26 % smaller files and compresses "
+        "5 to 9 times as long.", SPLITS, "content", shown_default="balanced",
     )] = None  # fmt: skip
     tfds: Annotated[bool, Option(
-        "--tfds", "Also write what tfds.builder_from_directory needs; uncompressed only.", SPLITS, "content"
+        "--tfds", "Also write the files that tfds.builder_from_directory needs; only with --compression none.",
+        SPLITS, "content"
     )] = False  # fmt: skip
     on_bad_record: Annotated[BadRowPolicy, Option(
         "--on-bad-record",
-        "End at the first row that does not fit; or leave such rows out and count them; or keep them beside the "
-        "shards too, where 'shardkit inspect --rejected' shows them.", BAD_INPUT, "content", is_common=True,
+        "For a row that does not fit: fail ends the conversion, skip leaves the row out and counts it, quarantine also "
+        "keeps it beside the shards, for 'shardkit inspect --rejected'.", BAD_INPUT, "content", is_common=True,
     )] = "fail"  # fmt: skip
     max_bad: Annotated[str | None, Option(
         "--max-bad",
-        "End without a dataset if more rows are left out, as 100 or 0.1%, or if a file is rejected whole whose "
-        "rows cannot be counted.",
+        "End without a dataset if more rows than this, such as 100 or 0.1%, are left out, or if the rows of a rejected "
+        "file cannot be counted.",
         BAD_INPUT, "limit", form=Named("N|P%", "int | str"), is_common=True,
         shown_default="10%; 50% if fewer than 100 are bad",
     )] = None  # fmt: skip
     max_row_seconds: Annotated[float, Option(
         "--max-row-seconds",
-        "A row on which reading or a transformation takes longer does not fit. Reading a batch of rows, and each step "
-        "of the planning, may take ten times as long.",
+        "A row does not fit if reading or transforming it takes longer. Reading a batch of rows, and each step of "
+        "planning, may take ten times as long.",
         BAD_INPUT, "limit", minimum=0.1,
     )] = 60.0  # fmt: skip
     allow_empty: Annotated[
@@ -142,61 +147,63 @@ class ConvertRequest(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fi
         INPUTS, "content", form=Named("FILE", PATH), is_common=True,
     )] = None  # fmt: skip
     workers: Annotated[int | None, Option(
-        "--workers", "Parts worked on at the same time; the number of cores if not given.",
+        "--workers", "Number of parts that are worked on at the same time. Default: the number of cores.",
         RUN, "run", minimum=1, is_common=True,
     )] = None  # fmt: skip
     max_memory: Annotated[int | None, Option(
-        "--max-memory", "What a process may ask for; a quarter of what is free, from 1GiB to 8GiB, if not given.",
+        "--max-memory", "Memory that a process may use. Default: a quarter of the free memory, from 1GiB to 8GiB.",
         RUN, "run", form=Size(),
     )] = None  # fmt: skip
     work_dir: Annotated[str | None, Option(
         "--work-dir",
-        "Where intermediate files go; beside the data if not given. A folder in a store is for workers of --runner "
-        "that share no disk.", RUN, "run", form=Named("FOLDER", PATH),
+        "Keep intermediate files in this folder. Default: beside the data. Workers of --runner that share no disk need "
+        "a folder in a store.", RUN, "run", form=Named("FOLDER", PATH),
     )] = None  # fmt: skip
     runner: Annotated[str, Option(
-        "--runner", "What runs the conversion; all give the same bytes. Flags of Beam itself go after --.",
+        "--runner", "Engine that runs the conversion; all write the same bytes. Flags of Beam follow after --.",
         RUN, "run", form=OneOf(ENGINES), is_common=True,
     )] = "local"  # fmt: skip
     engine_option: Annotated[tuple[str, ...], Option(
-        "--engine-option", "An option of the engine; repeat for more. --engine-help ENGINE lists what there is.",
+        "--engine-option", "Set an option of the engine; repeat for more. --engine-help ENGINE lists them.",
         RUN, "run", form=Named("KEY=VALUE"),
     )] = ()  # fmt: skip
     project: Annotated[str | None, Option(
-        "--project", "Of Google Cloud, for --runner dataflow; $GOOGLE_CLOUD_PROJECT if not given.",
+        "--project", "Project of Google Cloud for --runner dataflow. Default: $GOOGLE_CLOUD_PROJECT.",
         RUN, "run", form=Named("NAME"),
     )] = None  # fmt: skip
     region: Annotated[str | None, Option(
-        "--region", "Where --runner dataflow starts its workers; $CLOUDSDK_COMPUTE_REGION if not given.",
+        "--region", "Region in which --runner dataflow starts its workers. Default: $CLOUDSDK_COMPUTE_REGION.",
         RUN, "run", form=Named("NAME"),
     )] = None  # fmt: skip
     temp_location: Annotated[str | None, Option(
-        "--temp-location", "Folder of a bucket, gs://..., for what --runner dataflow stages and keeps in between.",
+        "--temp-location", "Folder in a bucket, gs://..., for the staged and intermediate files of --runner dataflow.",
         RUN, "run", form=Named("URL"),
     )] = None  # fmt: skip
     recipe_path: Annotated[str | None, Option(
-        "--recipe", "TOML file of options, as 'shardkit inspect --recipe' prints it; options given here win.",
+        "--recipe",
+        "Read options from a TOML file, as 'shardkit inspect --recipe' prints it; options of the command line win.",
         OTHER, "run", form=Named("FILE", PATH), is_common=True,
     )] = None  # fmt: skip
     dry_run: Annotated[bool, Option(
-        "--dry-run", "Show what would be done and the disk space it needs, and end.", OTHER, "run", is_common=True,
+        "--dry-run", "Show the plan and the disk space that it needs, and end.", OTHER, "run", is_common=True,
     )] = False  # fmt: skip
     overwrite: Annotated[bool, Option(
-        "--overwrite", "Make the next version of a dataset that is there already.", OTHER, "run", is_common=True,
+        "--overwrite", "Make the next version of an existing dataset, with these rows only.", OTHER, "run",
+        is_common=True,
     )] = False  # fmt: skip
     append: Annotated[bool, Option(
         "--append",
-        "Add the files that a dataset does not have yet: its next version keeps all shards and gets more beside "
-        "them, by the recipe that it holds.", OTHER, "run", is_common=True,
+        "Add the files that a dataset does not have yet, by its own recipe: its next version keeps all shards and "
+        "gets more.", OTHER, "run", is_common=True,
     )] = False  # fmt: skip
     fetch_again: Annotated[bool, Option(
         "--fetch-again",
-        "With --append, in place of inputs: try the quarantined rows of the dataset again that could not be fetched.",
+        "With --append, in place of inputs: fetch again for the quarantined rows whose addresses gave nothing.",
         OTHER, "run",
     )] = False  # fmt: skip
     rebase: Annotated[bool, Option(
         "--rebase/--no-rebase",
-        "Whether an append goes behind versions that other appends made meanwhile. Without, it ends with code 4.",
+        "Put an append after the versions that other appends made meanwhile, or end with code 4.",
         OTHER, "run",
     )] = True  # fmt: skip
 

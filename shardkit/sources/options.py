@@ -42,20 +42,20 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     format: Annotated[str | None, Option(
         "--format",
-        f"Format of the inputs: {', '.join(FORMATS)}, or one that an installed package offers; found out from "
-        "their content if not given.", INPUTS, "content", form=Named("NAME"), is_common=True,
+        f"Format of the inputs: {', '.join(FORMATS)}, or one that an installed package offers. Default: the one "
+        "that their content shows.", INPUTS, "content", form=Named("NAME"), is_common=True,
     )] = None  # fmt: skip
     include: Annotated[tuple[str, ...], Option(
         "--include",
-        "Of the files in folders and archives read only those with such a name, as '*.csv'; repeat for more.",
+        "Read only files of this name in folders and archives, such as '*.csv'; repeat for more.",
         INPUTS, "limit", form=Named("GLOB"), is_common=True,
     )] = ()  # fmt: skip
     exclude: Annotated[tuple[str, ...], Option(
-        "--exclude", "Leave out files with such a name; repeat for more.",
+        "--exclude", "Leave out files of this name; repeat for more.",
         INPUTS, "limit", form=Named("GLOB"), is_common=True,
     )] = ()  # fmt: skip
     drop_columns: Annotated[tuple[str, ...], Option(
-        "--drop-columns", "Columns of tables that are not read, such as those that no example can hold.",
+        "--drop-columns", "Do not read these columns of tables, such as those that no example can hold.",
         INPUTS, "content", form=Columns(), is_common=True,
     )] = ()  # fmt: skip
     explode: Annotated[str | None, Option(
@@ -67,7 +67,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         INPUTS, "content",
     )] = False  # fmt: skip
     columns: Annotated[tuple[str, ...] | None, Option(
-        "--columns", "Column names of CSV files without a header line.",
+        "--columns", "Name the columns of CSV files that have no header line.",
         INPUTS, "content", form=Columns(is_none_if_empty=True), is_common=True,
     )] = None  # fmt: skip
     has_header: Annotated[bool, Option(
@@ -78,24 +78,25 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         INPUTS, "content",
     )] = False  # fmt: skip
     delimiter: Annotated[str | None, Option(
-        "--delimiter", "Field delimiter of CSV files; found out if not given.",
+        "--delimiter", "Field delimiter of CSV files. Default: the one that fits the files.",
         INPUTS, "content", form=Delimiter("CHAR"),
     )] = None  # fmt: skip
     quote: Annotated[Literal["double", "none"], Option(
-        "--quote", "In CSV files a double quote encloses a field, or none: quotes are text.", INPUTS, "content"
+        "--quote", "A double quote encloses a field of CSV files; with none, quotes are text.", INPUTS, "content"
     )] = "double"  # fmt: skip
     skip_lines: Annotated[int, Option(
-        "--skip-lines", "Lines before the header of each CSV file.", INPUTS, "content", minimum=0
+        "--skip-lines", "Skip this many lines at the start of each CSV file.", INPUTS, "content", minimum=0
     )] = 0  # fmt: skip
     comment: Annotated[str | None, Option(
-        "--comment", "Lines of CSV files that begin with this, such as # or ##, are no rows.",
+        "--comment", "Skip lines of CSV files that begin with this, such as # or ##.",
         INPUTS, "content", form=Named("TEXT"),
     )] = None  # fmt: skip
     null_values: Annotated[tuple[str, ...], Option(
-        "--null-value", "Also null in CSV files, such as NA.", INPUTS, "content", form=Named("TEXT"), is_common=True,
+        "--null-value", "Read this text, such as NA, as null in CSV files.", INPUTS, "content",
+        form=Named("TEXT"), is_common=True,
     )] = ()  # fmt: skip
     max_field_bytes: Annotated[
-        int, Option("--max-field", "Refuse larger fields of CSV files.", INPUTS, "content", form=Size())
+        int, Option("--max-field", "Refuse CSV fields that are larger.", INPUTS, "content", form=Size())
     ] = MAX_FIELD_BYTES
     allows_duplicate_keys: Annotated[bool, Option(
         "--allow-duplicate-keys",
@@ -109,20 +110,20 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         INPUTS, "content", form=Named("KEY"),
     )] = None  # fmt: skip
     encoding: Annotated[str | None, Option(
-        "--encoding", "Of text formats, such as latin-1 or utf-16; UTF-8 if not given.",
+        "--encoding", "Encoding of text formats, such as latin-1 or utf-16. Default: UTF-8.",
         INPUTS, "content", form=Named("NAME"),
     )] = None  # fmt: skip
     text_record: Annotated[Literal["line", "paragraph", "file"], Option(
-        "--text-record", "What is one row of a text file.", INPUTS, "content"
+        "--text-record", "Make one row of this part of a text file.", INPUTS, "content"
     )] = "line"  # fmt: skip
     vector: Annotated[Literal["sparse", "dense"], Option(
         "--vector",
-        "How libsvm files give their vectors: as indices and values, or whole, for which they are read twice.",
+        "Store the vectors of libsvm files as indices and values, or whole; for whole ones the files are read twice.",
         INPUTS, "content",
     )] = "sparse"  # fmt: skip
     array_record: Annotated[Literal["row", "file"] | None, Option(
         "--array-record",
-        "What is one row of .npy files: a part of the first axis, or a whole file, whose folder may be its class.",
+        "Make one row of each item along the first axis of .npy files, or of each file, whose folder may be its class.",
         INPUTS, "content", shown_default="row",
     )] = None  # fmt: skip
     tfrecord_as: Annotated[Literal["examples", "bytes"], Option(
@@ -131,17 +132,17 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         INPUTS, "content",
     )] = "examples"  # fmt: skip
     table: Annotated[str | None, Option(
-        "--table", "Table of a database; of SQLite the only one there is if not given.",
+        "--table", "Read this table of a database. Default: the only table of a SQLite file.",
         INPUTS, "content", form=Named("NAME"), is_common=True,
     )] = None  # fmt: skip
     query: Annotated[str | None, Option(
-        "--query", "Read what a SELECT gives instead of a table of a database, in the order in which it gives rows.",
+        "--query", "Read the rows of a SELECT, in its order, instead of a table of a database.",
         INPUTS, "content", form=Named("SQL"),
     )] = None  # fmt: skip
     labels: Annotated[str | None, Option(
         "--labels",
         "Labels of images, audio files or videos: CSV or JSON Lines by file name, COCO JSON, or a folder of Pascal "
-        "VOC XML. Those that lie beside the files as usual are found.",
+        "VOC XML. Files of labels in the usual places are found without it.",
         INPUTS, "limit", form=Named("FILE", PATH), is_common=True,
     )] = None  # fmt: skip
     no_labels: Annotated[bool, Option(
@@ -151,8 +152,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     )] = False  # fmt: skip
     class_folder: Annotated[int | None, Option(
         "--class-folder",
-        "Which folder of images, audio, videos, text files or arrays is their class: 1 is the outermost below the "
-        "input, not counting that of a split. The innermost one that differs if not given.",
+        "Take the folder of this level as the class of images, audio, videos, text files or arrays: 1 is the outermost "
+        "below the input, folders of splits not counted. Default: the innermost level with several folders.",
         INPUTS, "content", form=Named("N"), minimum=1,
     )] = None  # fmt: skip
     audio: Annotated[Literal["bytes", "samples"], Option(
@@ -160,31 +161,31 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         INPUTS, "content",
     )] = "bytes"  # fmt: skip
     audio_rate: Annotated[int | None, Option(
-        "--audio-rate", "Resample decoded audio.", INPUTS, "content", form=Named("HZ"), minimum=1
+        "--audio-rate", "Resample decoded audio to this rate.", INPUTS, "content", form=Named("HZ"), minimum=1
     )] = None  # fmt: skip
     video: Annotated[Literal["bytes", "frames", "clips"], Option(
         "--video", "Keep videos as they are, or make a row of each frame or of each clip of several frames.",
         INPUTS, "content",
     )] = "bytes"  # fmt: skip
     video_fps: Annotated[float | None, Option(
-        "--video-fps", "Take so many frames a second of decoded videos, in place of all.",
+        "--video-fps", "Take this many frames a second of decoded videos. Default: all.",
         INPUTS, "content", form=Named("FPS"), minimum=0, excludes="minimum",
     )] = None  # fmt: skip
     clip_frames: Annotated[int | None, Option(
-        "--clip-frames", "Frames of a clip.", INPUTS, "content", form=Named("N"), minimum=1, shown_default=16,
+        "--clip-frames", "Number of frames of a clip.", INPUTS, "content", form=Named("N"), minimum=1, shown_default=16,
     )] = None  # fmt: skip
     clip_stride: Annotated[int | None, Option(
-        "--clip-stride", "A clip begins at every so many frames; fewer than its length make clips overlap.",
+        "--clip-stride", "Begin a clip every N frames; clips overlap where N is below --clip-frames.",
         INPUTS, "content", form=Named("N"), minimum=1, shown_default="the length of a clip",
     )] = None  # fmt: skip
     max_pixels: Annotated[
-        int, Option("--max-pixels", "Refuse larger images and frames.", INPUTS, "content", minimum=1)
+        int, Option("--max-pixels", "Refuse images and frames that are larger.", INPUTS, "content", minimum=1)
     ] = 64_000_000
     max_record_bytes: Annotated[
-        int, Option("--max-record-size", "Refuse larger rows.", INPUTS, "content", form=Size())
+        int, Option("--max-record-size", "Refuse rows that are larger.", INPUTS, "content", form=Size())
     ] = 256 * MiB
     max_expansion: Annotated[int, Option(
-        "--max-expansion", "Refuse compressed files that become more times as large.", INPUTS, "content", minimum=1,
+        "--max-expansion", "Refuse compressed files that grow by a larger factor.", INPUTS, "content", minimum=1,
     )] = 200  # fmt: skip
     class_level: int = 0
     array_shape: tuple[int | None, ...] = ()

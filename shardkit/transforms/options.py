@@ -76,16 +76,15 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     fetch: Annotated[tuple[str, FetchKind] | None, Option(
         "--fetch",
-        "Add what the web addresses in a column give: images, sounds or videos as column image, audio or video, or "
-        "anything as content. "
-        "One that cannot be fetched makes its row a bad one.",
+        "Fetch the web addresses in a column: images, sounds or videos into a column image, audio or video, anything "
+        "else into content. A row whose address cannot be fetched does not fit.",
         ROWS, "content", form=Fetch("COLUMN[=image|audio|video]"),
     )] = None  # fmt: skip
     fetch_private: Annotated[bool, Option(
-        "--fetch-private", "Fetch from hosts of private networks and of this machine, too.", ROWS, "content",
+        "--fetch-private", "Also fetch from this machine and from hosts of private networks.", ROWS, "content",
     )] = False  # fmt: skip
     fetch_disallowed: Annotated[bool, Option(
-        "--fetch-disallowed", "Fetch what robots.txt of a host or the header X-Robots-Tag disallows, too.",
+        "--fetch-disallowed", "Also fetch what robots.txt of a host or the header X-Robots-Tag disallows.",
         ROWS, "content",
     )] = False  # fmt: skip
     source_column: Annotated[str | None, Option(
@@ -93,17 +92,18 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         ROWS, "content", form=Named("NAME"),
     )] = None  # fmt: skip
     check_media: Annotated[bool, Option(
-        "--check-media", "Decode every image, audio file and video once; one that does not decode is a bad record.",
+        "--check-media",
+        "Decode every image, audio file and video once; a row whose file does not decode does not fit.",
         ROWS, "content",
     )] = False  # fmt: skip
     cast: Annotated[tuple[tuple[str, str], ...], Option(
         "--cast",
-        "Make a column another type; repeat for more. A type stands for all columns of it (float64=float32), a pattern "
-        "for all columns called so ('price_*=string'), '*' for all numbers if TYPE is one.",
+        "Change the type of a column; repeat for more. COLUMN may be a type (float64=float32), a pattern of names "
+        "('price_*=string'), or '*', which is all columns of numbers if TYPE is a number.",
         ROWS, "content", form=Pair("--cast", "COLUMN=TYPE", is_cut_at_last=True), is_common=True,
     )] = ()  # fmt: skip
     rename: Annotated[tuple[tuple[str, str], ...], Option(
-        "--rename", "Give a column another name; repeat for more.",
+        "--rename", "Rename a column; repeat for more.",
         ROWS, "content", form=Pair("--rename", "OLD=NEW"), is_common=True,
     )] = ()  # fmt: skip
     drop_null: Annotated[tuple[str, ...], Option(
@@ -111,38 +111,40 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         ROWS, "content", form=Columns(), is_common=True,
     )] = ()  # fmt: skip
     map_path: Annotated[str | None, Option(
-        "--map", "Your own function from Arrow batch to Arrow batch.",
+        "--map", "Pass rows through your own function, which takes and returns an Arrow batch.",
         ROWS, "content", form=Named("FILE.py:FUNCTION"), is_common=True,
     )] = None  # fmt: skip
     select: Annotated[str | None, Option(
-        "--select", 'Row-wise SQL, such as "SELECT a, b*2 AS c FROM rows WHERE a > 0" (extra: sql).',
+        "--select",
+        'Pass rows through SQL that works row by row: "SELECT a, b*2 AS c FROM rows WHERE a > 0" (extra: sql).',
         ROWS, "content", form=Named("SQL"), is_common=True,
     )] = None  # fmt: skip
     unicode_form: Annotated[tuple[tuple[str, UnicodeForm], ...], Option(
-        "--unicode-form", "NFC, NFD, NFKC or NFKD of a text column.", ROWS, "content",
+        "--unicode-form", "Bring a text column into the Unicode form NFC, NFD, NFKC or NFKD.", ROWS, "content",
         form=Pair("--unicode-form", "COLUMN=NFC", metavar="COLUMN=FORM", is_cut_at_last=True),
     )] = ()  # fmt: skip
     lower: Annotated[tuple[str, ...], Option(
-        "--lower", "Text columns in lower case.", ROWS, "content", form=Columns()
+        "--lower", "Change these text columns to lower case.", ROWS, "content", form=Columns()
     )] = ()  # fmt: skip
     tokenize: Annotated[tuple[tuple[str, str, str], ...], Option(
-        "--tokenize", "Token ids in place of a text column, by the tokenizers library (extra: text).",
+        "--tokenize",
+        "Replace a text column by its token ids, with a tokenizer of the tokenizers library (extra: text).",
         ROWS, "content", form=Pair("--tokenize", "COLUMN=tokenizer.json", more=("",)),
     )] = ()  # fmt: skip
     image_size: Annotated[tuple[int, int] | None, Option(
-        "--image-size", "Resize all images to this height and width, and boxes in pixels with them.",
+        "--image-size", "Resize all images to this height and width; boxes in pixels follow.",
         ROWS, "content", form=ImageSize("N|HxW"),
     )] = None  # fmt: skip
     image_format: Annotated[Literal["jpeg", "png"] | None, Option(
         "--image-format",
-        "Store all images as this; JPEG, PNG, WebP, GIF, BMP, TIFF and PNM are read. PNG loses nothing of 8 bits a "
-        "channel.", ROWS, "content",
+        "Store all images in this format; JPEG, PNG, WebP, GIF, BMP, TIFF and PNM are read. PNG keeps 8 bits a channel "
+        "exactly.", ROWS, "content",
     )] = None  # fmt: skip
     image_quality: Annotated[int | None, Option(
-        "--image-quality", "Of JPEG; 90 if not given.", ROWS, "content", minimum=1, maximum=100
+        "--image-quality", "Quality of JPEG. Default: 90.", ROWS, "content", minimum=1, maximum=100
     )] = None  # fmt: skip
     apply_exif: Annotated[bool | None, Option(
-        "--apply-exif/--keep-exif", "Turn images that are written anew upright, as their EXIF data says.",
+        "--apply-exif/--keep-exif", "Turn resized or recoded images upright by their EXIF data.",
         ROWS, "content", shown_default=True,
     )] = None  # fmt: skip
     map_sha256: str | None = None

@@ -40,49 +40,54 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     command: tuple[str, ...] = ()
     version: Annotated[int | None, Option(
         "--version",
-        "An older version of the dataset; if not given the newest, or that with which a run began that goes on.",
+        "Version of the dataset. Default: the newest, or with --resume that of the run.",
         DATA, "run", minimum=1,
     )] = None  # fmt: skip
-    label: Annotated[str, Option("--label", "What to predict.", DATA, "run", form=Named("FEATURE"))]
+    label: Annotated[str, Option("--label", "Feature to predict.", DATA, "run", form=Named("FEATURE"))]
     features: Annotated[tuple[str, ...] | None, Option(
-        "--features", "Learn from these only; all but the label if not given.", DATA, "run", form=Columns()
+        "--features", "Learn from these features only. Default: all but the label.", DATA, "run", form=Columns()
     )] = None  # fmt: skip
-    ignore: Annotated[tuple[str, ...], Option("--ignore", "Do not learn from these.", DATA, "run", form=Columns())] = ()
+    ignore: Annotated[
+        tuple[str, ...], Option("--ignore", "Do not learn from these features.", DATA, "run", form=Columns())
+    ] = ()
     train_split: Annotated[str | None, Option(
-        "--train-split", "Split to learn from; train if there is one.", DATA, "run", form=Named("NAME")
+        "--train-split", "Split to learn from. Default: train.", DATA, "run", form=Named("NAME")
     )] = None  # fmt: skip
     validation_split: Annotated[str | None, Option(
-        "--validation-split", "The first of validation, valid, val, dev, eval and test that there is if not given.",
+        "--validation-split",
+        "Split to evaluate on. Default: the first that exists of validation, valid, val, dev, eval and test.",
         DATA, "run", form=Named("NAME"),
     )] = None  # fmt: skip
     reader: Annotated[ReaderChoice, Option(
-        "--reader", "shardkit's own reader, or the graph of stock tf.data.", DATA, "run"
+        "--reader", "Read with the reader of shardkit, or with stock tf.data.", DATA, "run"
     )] = "shardkit"  # fmt: skip
     cache: Annotated[CacheChoice, Option(
         "--cache", "Keep the examples in memory, or the blocks of a store on this host's disk.", DATA, "run"
     )] = "none"  # fmt: skip
     length_buckets: Annotated[BucketsChoice | None, Option(
         "--length-buckets",
-        "Give texts, lists of tokens, series and audio of similar length to the same batches, each padded to its "
-        "bucket's longest length only; auto chooses these.", DATA, "run", form=LengthBuckets("auto|16,32,64"),
+        "Put texts, lists of tokens, series and audio of similar length into the same batches, and pad each batch to "
+        "the length of its bucket; auto chooses the lengths.", DATA, "run", form=LengthBuckets("auto|16,32,64"),
     )] = None  # fmt: skip
     model: Annotated[str | None, Option(
         "--model",
         f"{NAMED_IN_HELP}, a name from keras.applications such as EfficientNetB0, or "
-        "FILE.py:function; what suits the features if not given.", MODEL, "run", form=Named("NAME"),
+        "FILE.py:function. Default: the one that suits the features.", MODEL, "run", form=Named("NAME"),
     )] = None  # fmt: skip
-    task: Annotated[TaskChoice, Option("--task", "Decided from the label's type unless given.", MODEL, "run")] = "auto"
+    task: Annotated[
+        TaskChoice, Option("--task", "Task of the model; auto follows the type of the label.", MODEL, "run")
+    ] = "auto"
     image_size: Annotated[int | None, Option(
-        "--image-size", "Height and width of images in pixels; if not given, what suits the model.",
+        "--image-size", "Height and width of images in pixels. Default: those of the model.",
         MODEL, "run", minimum=8, maximum=4096,
     )] = None  # fmt: skip
     class_weights: Annotated[str | None, Option(
         "--class-weights",
-        "How much classes count in the loss, evenly by their examples or as given; metrics do not know it.",
+        "Weight of classes in the loss: balanced by their examples, or as given. Metrics are not weighted.",
         MODEL, "run", form=Named("balanced|A=1,B=5"),
     )] = None  # fmt: skip
     label_smoothing: Annotated[float, Option(
-        "--label-smoothing", "Part of a class target that is spread over all classes.",
+        "--label-smoothing", "Share of a class target that is spread over all classes.",
         MODEL, "run", form=Named("SHARE"), minimum=0, maximum=1, excludes="maximum",
     )] = 0.0  # fmt: skip
     ema: Annotated[float | None, Option(
@@ -90,70 +95,77 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         MODEL, "run", form=Named("MOMENTUM"), minimum=0, maximum=1, excludes="both",
     )] = None  # fmt: skip
     prune: Annotated[float | None, Option(
-        "--prune", "Share of each kernel's weights that end as zero.",
+        "--prune", "Share of the weights of each kernel that end as zero.",
         MODEL, "run", form=Named("SPARSITY"), minimum=0, maximum=1, excludes="both",
     )] = None  # fmt: skip
     epochs: Annotated[int | None, Option(
-        "--epochs", "Passes over the train split; if not given, what suits the model.", RUN, "run", minimum=1
+        "--epochs", "Passes over the train split. Default: those of the model.", RUN, "run", minimum=1
     )] = None  # fmt: skip
     global_batch_size: Annotated[int | None, Option(
-        "--global-batch-size", "Examples a step, over all replicas; if not given, what suits the model.",
+        "--global-batch-size", "Examples a step, over all replicas. Default: those of the model.",
         RUN, "run", minimum=1,
     )] = None  # fmt: skip
     early_stopping: Annotated[int | None, Option(
-        "--early-stopping", "End after so many epochs in which --monitor has not improved.",
+        "--early-stopping", "End after this many epochs in which --monitor has not improved.",
         RUN, "run", form=Named("PATIENCE"), minimum=1,
     )] = None  # fmt: skip
     monitor: Annotated[str | None, Option(
         "--monitor",
-        "What decides which epoch is the best: loss if not given, of the validation split; or train.METRIC.",
+        "Metric that decides which epoch is the best, of the validation split, or train.METRIC. Default: loss.",
         RUN, "run", form=Named("METRIC"),
     )] = None  # fmt: skip
     seed: Annotated[int, Option(
-        "--seed", "Of initial weights, order of examples and augmentation.", RUN, "run", minimum=0, maximum=MAX_SEED,
+        "--seed", "Seed of initial weights, order of examples and augmentation.", RUN, "run",
+        minimum=0, maximum=MAX_SEED,
     )] = 0  # fmt: skip
-    optimizer: Annotated[
-        OptimizerChoice, Option("--optimizer", "What turns gradients into steps.", OPTIMIZER, "run")
-    ] = "adamw"
+    optimizer: Annotated[OptimizerChoice, Option("--optimizer", "Optimizer of the weights.", OPTIMIZER, "run")] = (
+        "adamw"
+    )
     learning_rate: Annotated[float | None, Option(
-        "--learning-rate", "Its peak; if not given, what suits the model.",
+        "--learning-rate", "Largest learning rate of the run. Default: that of the model.",
         OPTIMIZER, "run", minimum=0, excludes="minimum",
     )] = None  # fmt: skip
     scale_learning_rate: Annotated[Scaling, Option(
-        "--scale-learning-rate", "Multiply it for a global batch of another size than the model's usual one.",
+        "--scale-learning-rate",
+        "Scale the learning rate with the global batch size, against the usual one of the model.",
         OPTIMIZER, "run",
     )] = "none"  # fmt: skip
     schedule: Annotated[ScheduleChoice, Option(
-        "--schedule", "How the learning rate goes down; step: a tenth at 1/2 and 3/4 of the run.", OPTIMIZER, "run",
+        "--schedule",
+        "Course of the learning rate after the warm-up; step divides it by ten at 1/2 and 3/4 of the run.",
+        OPTIMIZER, "run",
     )] = "cosine"  # fmt: skip
     warmup_steps: Annotated[int | None, Option(
-        "--warmup-steps", "Steps to the peak; a twentieth of the run if not given.", OPTIMIZER, "run", minimum=0
+        "--warmup-steps", "Steps in which the learning rate rises. Default: a twentieth of the run.", OPTIMIZER, "run",
+        minimum=0
     )] = None  # fmt: skip
     momentum: Annotated[float | None, Option(
-        "--momentum", "Of sgd; 0.9 if not given.", OPTIMIZER, "run", minimum=0, maximum=1, excludes="maximum"
+        "--momentum", "Momentum of sgd. Default: 0.9.", OPTIMIZER, "run", minimum=0, maximum=1, excludes="maximum"
     )] = None  # fmt: skip
     weight_decay: Annotated[float | None, Option(
-        "--weight-decay", "Per step and learning rate, decoupled.", OPTIMIZER, "run", minimum=0
+        "--weight-decay", "Decoupled weight decay, for each step and unit of the learning rate.", OPTIMIZER, "run",
+        minimum=0
     )] = None  # fmt: skip
     clip_norm: Annotated[float | None, Option(
-        "--clip-norm", "Largest norm of all gradients together.", OPTIMIZER, "run", minimum=0, excludes="minimum"
+        "--clip-norm", "Scale gradients down to this norm, taken over all of them.", OPTIMIZER, "run",
+        minimum=0, excludes="minimum"
     )] = None  # fmt: skip
     precision: Annotated[
-        Precision, Option("--precision", "What layers compute in; weights stay float32.", SPEED, "run")
+        Precision, Option("--precision", "Type in which layers compute; weights stay float32.", SPEED, "run")
     ] = "float32"
-    reduce_in: Annotated[
-        Precision, Option("--reduce-in", "What gradients travel in between replicas.", SPEED, "run")
-    ] = "float32"
+    reduce_in: Annotated[Precision, Option("--reduce-in", "Type in which replicas send gradients.", SPEED, "run")] = (
+        "float32"
+    )
     xla: Annotated[bool, Option("--xla", "Compile forward and backward together.", SPEED, "run")] = False
     accumulate: Annotated[int, Option(
-        "--accumulate", "Compute a step in parts, one after the other, in less memory.",
+        "--accumulate", "Compute a step in this many parts, one after the other, which needs less memory.",
         SPEED, "run", form=Named("PARTS"), minimum=1,
     )] = 1  # fmt: skip
     recompute: Annotated[bool, Option(
         "--recompute", "Compute activations again in the backward pass, to need less memory.", SPEED, "run"
     )] = False  # fmt: skip
     memory_limit: Annotated[int | None, Option(
-        "--memory-limit", "Of each GPU; as much as is needed if not given.",
+        "--memory-limit", "Memory of each GPU in MiB. Default: as much as is needed.",
         SPEED, "run", form=Named("MIB"), minimum=1,
     )] = None  # fmt: skip
     strategy: Annotated[StrategyChoice, Option(
@@ -169,16 +181,16 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     )] = None  # fmt: skip
     parameter_servers: Annotated[int | None, Option(
         "--parameter-servers",
-        "Processes of the first host that hold the variables; 1 with --strategy parameter-server if not given.",
+        "Processes of the first host that hold the variables. Default: 1 with --strategy parameter-server.",
         DEVICES, "run", minimum=1, maximum=64,
     )] = None  # fmt: skip
     hosts: Annotated[tuple[str, ...] | None, Option(
         "--hosts",
-        "Each host's first worker; the next ones take the next ports. From TF_CONFIG or Slurm if not given.",
+        "First worker of each host; further workers take the next ports. Default: from TF_CONFIG or Slurm.",
         DEVICES, "run", form=Columns(metavar="HOST:PORT,..."),
     )] = None  # fmt: skip
     host_index: Annotated[
-        int | None, Option("--host-index", "Which of --hosts this one is, from 0.", DEVICES, "run", minimum=0)
+        int | None, Option("--host-index", "Position of this host in --hosts, from 0.", DEVICES, "run", minimum=0)
     ] = None
     launcher: Annotated[LauncherChoice | None, Option(
         "--launcher",
@@ -190,44 +202,46 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     )] = None  # fmt: skip
     launcher_options: Annotated[tuple[tuple[str, str], ...], Option(
         "--launcher-option",
-        "Where the cluster is, and what a worker needs. Spark: master, python, conf.spark.NAME; Ray: address, cpus, "
-        "gpus. On this machine if there is no address.",
+        "Address of the cluster and needs of a worker. Spark: master, python, conf.spark.NAME; Ray: address, cpus, "
+        "gpus. Without an address, a cluster of this machine is started.",
         DEVICES, "run", form=Pair("--launcher-option", "KEY=VALUE"),
     )] = ()  # fmt: skip
     rendezvous_timeout_s: Annotated[float, Option(
-        "--rendezvous-timeout", "How long to wait for the workers of other hosts, or for their places on a cluster.",
+        "--rendezvous-timeout", "Wait this long for the workers of other hosts, or for their places on a cluster.",
         DEVICES, "run", form=Named("SECONDS"), minimum=0, excludes="minimum",
     )] = 300.0  # fmt: skip
     max_restarts: Annotated[int | None, Option(
-        "--max-restarts", "Start lost workers again from the last checkpoint so many times; 3 if there are several.",
+        "--max-restarts",
+        "Start lost workers again from the last checkpoint up to this many times. Default: 3 if there are several.",
         DEVICES, "run", minimum=0,
     )] = None  # fmt: skip
     elastic: Annotated[bool, Option(
-        "--elastic", "Go on with fewer workers when they are lost at the same spot again.", DEVICES, "run"
+        "--elastic", "Go on with fewer workers when workers are lost twice at the same step.", DEVICES, "run"
     )] = False  # fmt: skip
     sync_every: Annotated[int | None, Option(
         "--sync-every",
-        "Let each worker take at least so many steps on its own, then average the weights, as often as fits into "
-        "an epoch evenly; less to send, another result. SIGTERM is heeded at the next average.",
+        "Let each worker take at least this many steps on its own, then average the weights, at even intervals of an "
+        "epoch. Workers send less, and the result is another one. SIGTERM is heeded at the next average.",
         DEVICES, "run", form=Named("STEPS"), minimum=1,
     )] = None  # fmt: skip
     output: Annotated[str, Option(
-        "--output", "For checkpoints, metrics and TensorBoard files.", OUTPUT, "run", form=Named("FOLDER")
+        "--output", "Write checkpoints, metrics and TensorBoard files to this folder.", OUTPUT, "run",
+        form=Named("FOLDER")
     )]  # fmt: skip
     checkpoint_every: Annotated[int | None, Option(
-        "--checkpoint-every", "Also save between the ends of epochs.", OUTPUT, "run", form=Named("STEPS"), minimum=1,
+        "--checkpoint-every", "Also save a checkpoint every N steps.", OUTPUT, "run", form=Named("STEPS"), minimum=1,
     )] = None  # fmt: skip
     resume: Annotated[
         bool, Option("--resume", "Go on from the newest checkpoint in the output folder.", OUTPUT, "run")
     ] = False
     export: Annotated[str | None, Option(
         "--export",
-        "Then write the model there, as shardkit export does: that of the best epoch with --early-stopping, else "
-        "that of the last one.", OUTPUT, "run", form=Named("DIR"),
+        "Write the trained model to this folder, as shardkit export does: that of the best epoch with "
+        "--early-stopping, else that of the last epoch.", OUTPUT, "run", form=Named("DIR"),
     )] = None  # fmt: skip
     profile_steps: Annotated[tuple[int, int] | None, Option(
         "--profile-steps",
-        "Record where the time of these steps goes, for TensorBoard's Profile page; counted from 0.",
+        "Profile these steps, counted from 0, for the Profile page of TensorBoard.",
         OUTPUT, "run", form=Steps("10:20"),
     )] = None  # fmt: skip
 

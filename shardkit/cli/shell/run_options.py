@@ -25,11 +25,9 @@ _OF_A_MODEL: tuple[Decorator, ...] = (
         default="newest",
         show_default=True,
         metavar="newest|best|STEP",
-        help="Which checkpoint: the newest, that of the best epoch by the run's --monitor, or that of a step.",
+        help="Checkpoint to use: the newest, that of the best epoch by --monitor of the run, or that of a step.",
     ),
-    click.option(
-        "--model", metavar="FILE.py:function", help="Where the file of a model of one's own is now, if it was moved."
-    ),
+    click.option("--model", metavar="FILE.py:function", help="Place of the file of your own model, if it was moved."),
 )
 _WITH_A_DATASET: tuple[Decorator, ...] = (
     click.option(
@@ -37,16 +35,18 @@ _WITH_A_DATASET: tuple[Decorator, ...] = (
         "run",
         required=True,
         metavar="RUN_FOLDER",
-        help="The --output of the shardkit train that made the model.",
+        help="Folder that shardkit train wrote: its --output.",
     ),
     *_OF_A_MODEL,
-    click.option("--version", type=click.IntRange(min=1), help="An older version of DATASET; the newest if not given."),
+    click.option("--version", type=click.IntRange(min=1), help="Version of DATASET. Default: the newest."),
     click.option(
         "--split",
         metavar="NAME",
-        help="If not given, test if there is one, else that which the run validated on, or that kind.",
+        help="Split to read. Default: test, else the split that the run validated on.",
     ),
-    click.option("--global-batch-size", type=click.IntRange(min=1), help="Examples at a time; as in training."),
+    click.option(
+        "--global-batch-size", type=click.IntRange(min=1), help="Examples at a time. Default: as in training."
+    ),
 )
 
 

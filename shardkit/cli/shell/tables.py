@@ -32,7 +32,12 @@ def print_columns(
     """
     widths = column_widths([headings, *rows])
     width = console.width if console.is_terminal else sum(widths) + GAP * len(widths)
-    for columns in _cut_to_fit(widths, width, may_wrap=last_is_left):
+    least = widths[-1]
+    if last_is_left:
+        # A word is never cut.
+        words = max((cell_len(word) for row in rows for word in row[-1].split()), default=0)
+        least = min(least, max(_MIN_PROSE_WIDTH, words))
+    for columns in _cut_to_fit(widths, width, least):
         room = width - sum(widths[j] + GAP for j in columns[:-1])
         is_prose = last_is_left and columns[-1] == len(headings) - 1 and widths[-1] > room >= _MIN_PROSE_WIDTH
         console.print()
@@ -64,11 +69,15 @@ def page_width(console: Console) -> int:
     return console.width if console.is_terminal else _PAGE_WIDTH
 
 
-def _cut_to_fit(widths: Sequence[int], room: int, *, may_wrap: bool) -> list[list[int]]:
-    """Returns the positions of the columns that are side by side; the first column is always among them."""
+def _cut_to_fit(widths: Sequence[int], room: int, least_last: int) -> list[list[int]]:
+    """Returns the positions of the columns that are side by side; the first column is always among them.
+
+    Args:
+        least_last: Cells that the last column needs where its text is wrapped.
+    """
     parts, taken = [[0]], widths[0]
     for position, width in enumerate(widths[1:], start=1):
-        least = min(width, _MIN_PROSE_WIDTH) if may_wrap and position == len(widths) - 1 else width
+        least = least_last if position == len(widths) - 1 else width
         if taken + GAP + least > room and len(parts[-1]) > 1:
             parts.append([0])
             taken = widths[0]

@@ -52,12 +52,14 @@ class Usage(NamedTuple):
         cpu_s: User and system time of its whole process tree.
         others_s: CPU time that other programs took meanwhile.
         peak_bytes: Largest proportional set size of the tree.
+        largest_bytes: Largest proportional set size of one process of it.
     """
 
     wall_s: float
     cpu_s: float
     others_s: float
     peak_bytes: int
+    largest_bytes: int
 
 
 def generate(folder: Path, num_bytes: int, num_files: int) -> int:
@@ -86,10 +88,11 @@ def measure(command: Sequence[str]) -> Usage:
     """Runs a command to its end, whose failure ends the benchmark."""
     own, machine, started = os.times(), psutil.cpu_times(), time.monotonic()
     process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    peak = 0
+    peak = largest = 0
     seen: dict[int, float] = {}
     while process.poll() is None:
-        peak = max(peak, _tree_bytes(process, seen))
+        sizes = _tree_bytes(process, seen)
+        peak, largest = max(peak, sum(sizes)), max(largest, *sizes, 0)
         try:
             process.wait(1 / _SAMPLES_A_SECOND)
         except psutil.TimeoutExpired:
@@ -104,17 +107,17 @@ def measure(command: Sequence[str]) -> Usage:
     # A process whose parent does not wait for it, as those of Ray, counts as it was last seen.
     cpu = max(waited, sum(seen.values()))
     idle = machine_after.idle + machine_after.iowait - machine.idle - machine.iowait
-    return Usage(wall, cpu, max(0.0, psutil.cpu_count() * wall - idle - cpu), peak)
+    return Usage(wall, cpu, max(0.0, psutil.cpu_count() * wall - idle - cpu), peak, largest)
 
 
-def _tree_bytes(process: psutil.Process, seen: dict[int, float]) -> int:
-    total = 0
+def _tree_bytes(process: psutil.Process, seen: dict[int, float]) -> list[int]:
+    sizes: list[int] = []
     with suppress(psutil.Error):
         for member in (process, *process.children(recursive=True)):
             times = member.cpu_times()
             seen[member.pid] = times.user + times.system
-            total += member.memory_full_info().pss
-    return total
+            sizes.append(member.memory_full_info().pss)
+    return sizes
 
 
 def _row(size: int, workers: int, runs: Sequence[Usage], imports: Usage, parse_rate: float) -> list[str | float | int]:

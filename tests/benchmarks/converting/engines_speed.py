@@ -2,11 +2,12 @@
 
     python -m tests.benchmarks.converting.engines_speed --folder /some/disk --megabytes 50 150 --rounds 3
     python -m tests.benchmarks.converting.engines_speed --folder /some/disk --megabytes 50 --no-shared-disk
+    python -m tests.benchmarks.converting.engines_speed --folder /some/disk --megabytes 2000 --max-memory 1GiB
 
 The input is that of `convert_speed`, in eight files. Engines that `shardkit engines list` calls ready take part; those
-that heed it get two workers. Memory is the largest proportional set size of the process tree. Without a shared disk all
-of it is in a server of S3 on this machine (moto, whose time and memory count for no engine), as it does for the local
-engine, but for its work folder.
+that heed it get two workers. Memory is the largest proportional set size of the process tree, and of one process.
+Without a shared disk all of it is in a server of S3 on this machine (moto, whose time and memory count for no engine),
+as it does for the local engine, but for its work folder.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def _bench(folder: Path, megabytes: float, options: argparse.Namespace) -> None:
             for name in engines:
                 own = () if name == "local" else far
                 command = ["shardkit", "convert", source, destination, "--overwrite", *_options(name), *own]
+                command += ["--max-memory", options.max_memory] if options.max_memory else []
                 try:
                     runs[name].append(measure(command))
                 except SystemExit as end:
@@ -82,16 +84,16 @@ def _bench(folder: Path, megabytes: float, options: argparse.Namespace) -> None:
     base = statistics.median(u.wall_s for u in runs[engines[0]]), statistics.median(u.cpu_s for u in runs[engines[0]])
     for name, found in runs.items():
         if not found:
-            rows.append([name, "-", "-", "-", "-", "-", refused[name]])
+            rows.append([name, "-", "-", "-", "-", "-", "-", refused[name]])
             continue
         wall, cpu = (statistics.median(getattr(usage, field) for usage in found) for field in ("wall_s", "cpu_s"))
         is_equal = "equal" if digests[name] == digests[engines[0]] else "OTHER BYTES"
-        peak = max(usage.peak_bytes for usage in found) / 2**20
-        rows.append([name, wall, cpu, wall / base[0], cpu / base[1], peak, is_equal])
+        memory = (max(getattr(usage, field) for usage in found) / 2**20 for field in ("peak_bytes", "largest_bytes"))
+        rows.append([name, wall, cpu, wall / base[0], cpu / base[1], *memory, is_equal])
     where = "without a shared disk" if options.no_shared_disk else "on a shared disk"
     print_table(
         f"{size / 1e6:.1f} MB of CSV, {where}",
-        ("engine", "wall s", "CPU s", "wall ratio", "CPU ratio", "peak MiB", "shards"),
+        ("engine", "wall s", "CPU s", "wall ratio", "CPU ratio", "peak MiB", "a process", "shards"),
         rows,
     )
 
@@ -104,6 +106,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), help="The first one is what others are set to.")
     parser.add_argument("--no-shared-disk", action="store_true")
+    parser.add_argument("--max-memory", help="That of each conversion's option; none by default.")
     options = parser.parse_args()
     print_machine("shardkit", "apache-beam", "distributed", "pyspark", "ray")
     for megabytes in options.megabytes:

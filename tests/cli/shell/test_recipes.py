@@ -23,7 +23,7 @@ def test_every_option_is_in_a_recipe_or_says_nothing_about_the_dataset():
 def test_help_tells_how_long_reading_and_planning_may_take():
     shown = " ".join(CliRunner().invoke(command, ["--help-all"]).output.split())
     assert PLANNING_TIMES == 10
-    assert "each step of the planning, may take ten times as long" in shown
+    assert "each step of planning, may take ten times as long" in shown
 
 
 def test_help_shows_what_people_use_and_help_all_the_rest():

@@ -54,6 +54,12 @@ def test_a_text_in_the_last_column_is_wrapped():
     assert text.splitlines() == ["", "part  why", "a     one two three four five", "      six"]
 
 
+def test_a_long_word_in_the_last_column_follows_below():
+    rows = [["a" * 10, *"bbbbbbb", "c" * 25 + " c"]]
+    text = printed([f"h{i}" for i in range(9)], rows, 60, last_is_left=True)
+    assert max(map(len, text.splitlines())) <= 60
+
+
 def test_a_file_gets_each_row_on_one_line():
     rows = [("first", "1" * 90, "2" * 90)]
     assert len(printed(("name", "one", "two"), rows, 80, is_terminal=False).splitlines()) == 3
