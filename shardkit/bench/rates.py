@@ -34,15 +34,12 @@ class Window(NamedTuple):
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
     """How fast one way to read is; medians over the rounds.
 
-    A MB is 10^6 bytes: of framed records, or stored in the shards' files. CPU time is that of all threads.
+    A MB is 10^6 bytes of framed records. CPU time is that of all threads.
     """
 
     examples_per_s: float
     examples_per_cpu_s: float
     record_mb_per_s: float
-    record_mb_per_cpu_s: float
-    stored_mb_per_s: float
-    stored_mb_per_cpu_s: float
     first_batch_s: float
 
 
@@ -74,21 +71,17 @@ def take_turns(
     return found
 
 
-def summarize(windows: Sequence[Window], *, batch_size: int, record_bytes: float, stored_bytes: float) -> Rate:
+def summarize(windows: Sequence[Window], *, batch_size: int, record_bytes: float) -> Rate:
     """Returns the medians of measurements.
 
     Args:
         windows: At least one.
     """
     per_s = statistics.median(w.num_batches * batch_size / w.wall_s for w in windows)
-    per_cpu_s = statistics.median(w.num_batches * batch_size / max(w.cpu_s, 1e-6) for w in windows)
     return Rate(
         examples_per_s=per_s,
-        examples_per_cpu_s=per_cpu_s,
+        examples_per_cpu_s=statistics.median(w.num_batches * batch_size / max(w.cpu_s, 1e-6) for w in windows),
         record_mb_per_s=per_s * record_bytes / 1e6,
-        record_mb_per_cpu_s=per_cpu_s * record_bytes / 1e6,
-        stored_mb_per_s=per_s * stored_bytes / 1e6,
-        stored_mb_per_cpu_s=per_cpu_s * stored_bytes / 1e6,
         first_batch_s=statistics.median(w.first_batch_s for w in windows),
     )
 

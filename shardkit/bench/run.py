@@ -8,7 +8,6 @@ from collections.abc import Callable
 import msgspec
 
 from shardkit.bench.rates import Batches, Open, PeakMemory, Rate, measure, summarize, take_turns
-from shardkit.bench.stages import Stage, measure_stages
 from shardkit.dataset.manifest import Manifest, SplitInfo
 from shardkit.dataset.open import Dataset, open_dataset
 from shardkit.errors import UsageError
@@ -74,7 +73,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         tfdata: Stock tf.data on the same work; None if it was left out.
         no_tfdata: Why it was left out, None if it was not asked for or measured.
         peak_memory_bytes: The most that this reader took, beyond what the process took before.
-        stages: Of this reader, in one thread.
     """
 
     location: str
@@ -98,7 +96,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tfdata: Rate | None
     no_tfdata: str | None
     peak_memory_bytes: int | None
-    stages: tuple[Stage, ...]
 
 
 def run(
@@ -118,10 +115,6 @@ def run(
     work = plan_work(dataset, split, options)
     tell(f"warming up: {SHARDKIT}")
     peak_memory_bytes = _warm_up(work, options.seconds)
-    tell("stages")
-    stages = measure_stages(
-        dataset, split.name, work.features, batch_size=work.batch_size, shuffle=work.shuffle, seconds=options.seconds
-    )
     tfdata = load_tfdata(dataset)
     rates = _measure_rates(work, split, tfdata, options.seconds, tell)
     return Report(
@@ -145,7 +138,6 @@ def run(
         tfdata=rates.get(TF_DATA),
         no_tfdata=tfdata if isinstance(tfdata, str) else None,
         peak_memory_bytes=peak_memory_bytes,
-        stages=stages,
     )
 
 
@@ -240,8 +232,5 @@ def _measure_rates(
         tell(f"warming up: {TF_DATA}")
         measure(readers[TF_DATA], seconds)
     windows = take_turns(readers, num_rounds=NUM_ROUNDS, seconds=seconds, tell=tell)
-    record_bytes, stored_bytes = (n / split.num_examples for n in (split.num_uncompressed_bytes, split.num_bytes))
-    return {
-        name: summarize(found, batch_size=work.batch_size, record_bytes=record_bytes, stored_bytes=stored_bytes)
-        for name, found in windows.items()
-    }
+    record_bytes = split.num_uncompressed_bytes / split.num_examples
+    return {name: summarize(w, batch_size=work.batch_size, record_bytes=record_bytes) for name, w in windows.items()}

@@ -1,4 +1,4 @@
-"""`shardkit bench`: how fast a dataset is read here, beside stock tf.data, and where the time goes."""
+"""`shardkit bench`: how fast a dataset is read on this machine, beside stock tf.data."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def command(
     no_tfdata: bool,
     as_json: bool,
 ) -> None:
-    """Measure how fast DATASET is read on this machine, and where the time goes.
+    """Measure how fast DATASET is read on this machine.
 
     This reader gives batches of NumPy columns, stock tf.data gives the same batches as parsed tensors. Both take turns
     in one process; what counts is the median of three measurements, each after a warm-up. Writes nothing.

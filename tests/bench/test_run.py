@@ -1,15 +1,12 @@
-"""What is counted while a reader is measured: batches, turns, stages. Never how long it takes."""
+"""What is counted while a reader is measured: batches and turns. Never how long it takes."""
 
 import itertools
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from shardkit.bench.rates import Window, measure, summarize, take_turns
 from shardkit.bench.run import BenchOptions, plan_work, read_batches
-from shardkit.bench.stages import measure_stages
-from shardkit.errors import DamageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset
 
@@ -62,11 +59,10 @@ def test_readers_take_turns_and_none_is_always_first():
 
 def test_a_rate_is_the_median_of_its_rounds():
     windows = [Window(0.5, 10, 1.0, 2.0), Window(0.1, 30, 1.0, 2.0), Window(0.2, 40, 2.0, 1.0)]
-    rate = summarize(windows, batch_size=1000, record_bytes=500, stored_bytes=50)
+    rate = summarize(windows, batch_size=1000, record_bytes=500)
     assert rate.examples_per_s == 20_000
     assert rate.examples_per_cpu_s == 15_000
-    assert (rate.record_mb_per_s, rate.stored_mb_per_s) == (10, 1)
-    assert (rate.record_mb_per_cpu_s, rate.stored_mb_per_cpu_s) == (7.5, 0.75)
+    assert rate.record_mb_per_s == 10
     assert rate.first_batch_s == 0.2
 
 
@@ -83,30 +79,3 @@ def test_batches_come_epoch_after_epoch_as_the_reader_gives_them(tmp_path, shuff
         assert sorted([*first["x"].tolist(), *second["x"].tolist()]) == list(range(100))
     assert (found[0]["x"].tolist() == list(range(50))) is not shuffle
     assert set(found[0]["word"]) == {b"a", b""}
-
-
-@pytest.mark.parametrize("compression", ["gzip", "none"])
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_stages_are_those_that_the_data_need(tmp_path, compression, shuffle):
-    dataset = dataset_of(tmp_path / "set", compression=compression)
-    stages = measure_stages(dataset, "train", FEATURES, batch_size=16, shuffle=shuffle, seconds=0.0)
-    names = [stage.name for stage in stages]
-    inflate = ["inflate"] if compression == "gzip" else []
-    assert names == ["read", *inflate, "scan", "order", "decode", "columns"]
-    assert all(stage.us_per_example > 0 for stage in stages)
-    assert sum(stage.share for stage in stages) == pytest.approx(1)
-
-
-def test_stages_of_a_single_batch(tmp_path):
-    dataset = dataset_of(tmp_path / "set", num_rows=2)
-    assert measure_stages(dataset, "train", FEATURES, batch_size=2, shuffle=True, seconds=0.0)
-
-
-def test_a_damaged_block_is_named(tmp_path):
-    dataset = dataset_of(tmp_path / "set")
-    path = Path(dataset.shard_url(dataset.shards[1]))
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(DamageError, match=r"train-00001-of-00002.*block \d"):
-        measure_stages(dataset, "train", FEATURES, batch_size=100, shuffle=True, seconds=0.0)

@@ -12,22 +12,12 @@ from shardkit.cli.shell.tables import page_width, print_columns, print_facts
 from shardkit.messages import visible
 from shardkit.units import format_count, format_number, format_size
 
-_STAGES = {
-    "order": "which rows come when",
-    "read": "bytes from the files, CRC32C of each block",
-    "inflate": "gzip to framed records",
-    "scan": "find records, CRC32C of each length",
-    "decode": "rows of a batch, from tf.Example to values",
-    "columns": "values to NumPy arrays",
-}
-
 
 def print_report(report: Report) -> None:
     """Prints the measurements on stdout."""
     console = Console(highlight=False)
     _print_head(console, report)
     _print_rates(console, report)
-    _print_stages(console, report)
     console.print()
     for note in _notes(report):
         for line in Text(note, style="dim").wrap(console, page_width(console)):
@@ -64,26 +54,12 @@ def _print_rates(console: Console, report: Report) -> None:
     rows = [
         row("examples/s", "examples_per_s"),
         row("MB/s of records", "record_mb_per_s"),
-        row("MB/s of files", "stored_mb_per_s"),
         row("examples per CPU second", "examples_per_cpu_s"),
-        row("MB of records per CPU second", "record_mb_per_cpu_s"),
-        row("MB of files per CPU second", "stored_mb_per_cpu_s"),
         ["open to first batch", *(f"{_number(rate.first_batch_s * 1e3)} ms" for rate in rates)],
         ["peak memory", "unknown" if report.peak_memory_bytes is None else format_size(report.peak_memory_bytes)],
     ]
     headings = ["rates", SHARDKIT, *([TF_DATA, "ratio"] if report.tfdata is not None else [])]
     print_columns(console, headings, [[*r, *[""] * (len(headings) - len(r))] for r in rows], num_left=1)
-
-
-def _print_stages(console: Console, report: Report) -> None:
-    rows = [
-        (stage.name, f"{stage.us_per_example:.3f}", f"{stage.share:.1%}", _STAGES[stage.name])
-        for stage in report.stages
-    ]
-    total = sum(stage.us_per_example for stage in report.stages)
-    rows.append(("", f"{total:.3f}", "100.0%", ""))
-    headings = (f"stages of {SHARDKIT}", "us/example", "share", "what is done")
-    print_columns(console, headings, rows, num_left=1, last_is_left=True)
 
 
 def _notes(report: Report) -> Iterator[str]:
@@ -103,13 +79,6 @@ def _notes(report: Report) -> Iterator[str]:
             "tf.data: parallel interleave over the shards in chunks, parse_example of whole batches, prefetch, in any "
             "order that is fast; it shuffles nothing but the shards."
         )
-    total = sum(stage.us_per_example for stage in report.stages)
-    whole = 1e6 / report.reader.examples_per_cpu_s
-    yield (
-        "Stages: CPU time of one thread (for read also waiting) on the first batches of an epoch. The whole reader "
-        f"with {format_number(report.num_threads, 'thread')} takes {whole:.3f} us of CPU time an example"
-        + (f"; what is beyond {total:.3f} us is threads, locks and caches." if whole > total else ".")
-    )
     if report.peak_memory_bytes is not None:
         yield "Peak memory: of a separate reader, beyond the memory of the process before."
 
