@@ -19,7 +19,8 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardkit.conversion.inputs.database_rows import ROWS_FOLDER
-from shardkit.conversion.memory.writer import Part, Writer
+from shardkit.conversion.memory.part import Part
+from shardkit.conversion.memory.writer import Writer
 from shardkit.conversion.plan import work_roots
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.errors import UsageError

@@ -18,16 +18,8 @@ import xxhash
 
 from shardkit.conversion.inputs.database_rows import ROWS_FOLDER
 from shardkit.conversion.inputs.option_checks import check_options
-from shardkit.conversion.memory.arrow_file import ArrowFile, unite_files
-from shardkit.conversion.memory.batches import (
-    BATCH_BYTES,
-    BATCH_ROWS,
-    batch_of_rows,
-    batches_of,
-    checked_row,
-    size_of_row,
-    with_schema,
-)
+from shardkit.conversion.memory.arrow_file import unite_files
+from shardkit.conversion.memory.batches import batches_of
 from shardkit.conversion.memory.keywords import (
     ROWS_FORMAT,
     check_for_rows,
@@ -35,6 +27,7 @@ from shardkit.conversion.memory.keywords import (
     checked_workers,
     request_of,
 )
+from shardkit.conversion.memory.part import Part
 from shardkit.conversion.memory.typed_options import ConvertOptions, RowOptions
 from shardkit.conversion.plan import work_roots
 from shardkit.conversion.run.convert import convert as run_request
@@ -165,7 +158,8 @@ class Writer:
             self._own = None
         with storage.translate_os_errors(self._folder):
             marks = list(self._folder.glob(f"{self._prefix}part-*.done"))
-            _check_marks(marks, self._folder.glob(f"{self._prefix}part-*.begun"), self._destination, num_parts)
+            begun = list(self._folder.glob(f"{self._prefix}part-*.begun"))
+            _check_marks(marks, begun, self._destination, num_parts)
             parts = sorted(self._folder.glob(f"{self._prefix}part-*.arrow"), key=_number_of)
             if not parts:
                 step = "Write some, or make no dataset"
@@ -174,7 +168,7 @@ class Writer:
                 raise UsageError("there are no rows", state=_NOTHING, next_step=step)
             self._convert(parts)
         self._is_closed = True
-        self._remove([*parts, *marks, *self._released()])
+        self._remove([*parts, *marks, *begun, *self._released()])
 
     def close(self) -> None:
         """Removes the rows that were written here and not committed, but for parts in a `spool`."""
@@ -252,76 +246,6 @@ class Writer:
             # The work folder, and that of the dataset if nothing else is there.
             self._folder.parent.rmdir()
             self._folder.parent.parent.rmdir()
-
-
-class Part:
-    """Some of the rows of a writer, which it has once the part is closed.
-
-    Args:
-        schema: Of all rows; None takes that of the values.
-        destination: Of the writer.
-    """
-
-    def __init__(self, folder: Path, name: str, schema: pa.Schema | None, destination: str) -> None:
-        self._target = folder / f"{name}.arrow"
-        # Two processes may write one part, where the first seems lost.
-        own = folder / f"{name}.{secrets.token_hex(4)}"
-        self._file, self._mark = ArrowFile(own), own.with_name(f"{own.name}.begun")
-        with storage.translate_os_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            self._mark.write_text(destination, encoding="utf-8")
-        self._schema = schema
-        self._rows: list[dict[str, Any]] = []
-        self._num_bytes = 0
-        self._lock = threading.RLock()
-
-    def write(self, row: Mapping[str, Any]) -> None:
-        """Takes in a row: values by column."""
-        checked = checked_row(row)
-        with self._lock:
-            self._rows.append(checked)
-            self._num_bytes += size_of_row(checked)
-            if len(self._rows) >= BATCH_ROWS or self._num_bytes >= BATCH_BYTES:
-                self._flush()
-
-    def write_batch(self, batch: Any) -> None:
-        """Takes in several rows."""
-        with self._lock:
-            self._flush()
-            for part in batches_of(batch):
-                self._file.write(part if self._schema is None else with_schema(part, self._schema))
-
-    def close(self) -> None:
-        """Ends the part."""
-        with self._lock:
-            self._flush()
-            if paths := self._file.close():
-                unite_files(paths, self._target)
-            if self._mark.exists():
-                self._mark.replace(self._target.with_suffix(".done"))
-
-    def discard(self) -> None:
-        """Removes the part."""
-        with self._lock:
-            for path in (*self._file.close(), self._mark):
-                path.unlink(missing_ok=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
-
-    def _flush(self) -> None:
-        if self._rows:
-            # Rows of which one does not fit stay, and with them the error: none is lost in silence.
-            self._file.write(batch_of_rows(self._rows, self._schema))
-            self._rows, self._num_bytes = [], 0
 
 
 def _paths(data: Any) -> tuple[str, ...] | None:

@@ -234,6 +234,32 @@ def test_parts_are_numbered_and_whole(tmp_path):
     assert [row["i"] for row in rows_in(destination)] == [7, 8, 99_999, 100_000]
 
 
+def test_a_part_that_ended_with_an_error_is_missed(tmp_path):
+    writer = shardkit.Writer(tmp_path / "out", spool=tmp_path / "spool")
+    with contextlib.suppress(ZeroDivisionError), writer.part(0) as part:
+        part.write({"i": 1})
+        raise ZeroDivisionError
+    write_part(tmp_path / "spool", tmp_path / "out", 1, [{"i": 2}])
+    with pytest.raises(UsageError, match="part 0 was begun and is not whole"):
+        writer.commit()
+    write_part(tmp_path / "spool", tmp_path / "out", 0, [{"i": 1}])
+    writer.commit()
+    assert sorted(row["i"] for row in rows_in(tmp_path / "out")) == [1, 2]
+    assert not (tmp_path / "spool").exists()
+
+
+def test_a_closed_part_takes_no_rows(tmp_path):
+    with shardkit.Writer(tmp_path / "out") as writer:
+        with writer.part(0) as part:
+            part.write({"i": 1})
+        with pytest.raises(UsageError, match="the part is closed"):
+            part.write({"i": 2})
+        with pytest.raises(UsageError, match="the part is closed"):
+            part.write_batch({"i": [2]})
+        part.close()
+    assert [row["i"] for row in rows_in(tmp_path / "out")] == [1]
+
+
 def test_rows_go_to_parts_or_to_the_writer(tmp_path):
     for first, second in (("write", "part"), ("part", "write")):
         with contextlib.suppress(UsageError), shardkit.Writer(tmp_path / "out") as writer:
