@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Only remove the manifest of a version that cannot be read, so that the one before it is the newest again.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print all files as one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report, with every file, as one JSON document.")
 def command(
     dataset: str,
     delete: bool,

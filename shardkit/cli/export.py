@@ -28,7 +28,7 @@ from shardkit.cli.shell.run_options import check_trainer, model_options
     metavar="DATASET",
     help="Compare outputs on examples of this dataset. Default: the one that the run was trained on.",
 )
-@click.option("--split", metavar="NAME", help="Split of that dataset. Default: the one that the run validated on.")
+@click.option("--split", metavar="NAME", help="Split of that dataset. Default: test, else the one of validation.")
 def command(run: str, target: str, at: str, model: str | None, dataset: str | None, split: str | None) -> None:
     """Write the model of RUN_FOLDER as a SavedModel and as a .keras file.
 

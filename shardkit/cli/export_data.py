@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     default=f"{FILE_BYTES // MiB}MiB",
     show_default=True,
     metavar="SIZE",
-    help="Size of the records of a file before compression, about.",
+    help="Approximate size of the records of a file before compression.",
 )
 @click.option(
     "--workers",

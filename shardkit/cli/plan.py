@@ -44,7 +44,7 @@ _MEMORIES = "".join(
         compression="Compression of the shards.",
         shuffle="Shuffle the rows, or keep the order of the inputs.",
         runner="Engine that would run the conversion.",
-        workers="Number of parts that are worked on at the same time; machines of dataflow. Default: the cores.",
+        workers="Number of parts that are worked on at the same time; for dataflow, of machines. Default: the cores.",
     ),
     epilog="""
         shardkit plan 'data/*.csv' --split train=0.9 --split test=0.1

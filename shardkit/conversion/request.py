@@ -57,10 +57,10 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         SPLITS, "content", form=Named("COLUMN"),
     )] = None  # fmt: skip
     limit: Annotated[int | None, Option(
-        "--limit", "Take the first N rows of the inputs.", ROWS, "content", minimum=1, is_common=True
+        "--limit", "Take this many rows, the first ones of the inputs.", ROWS, "content", minimum=1, is_common=True
     )] = None  # fmt: skip
     sample: Annotated[int | None, Option(
-        "--sample", "Take N rows at random, by --seed; all rows are read first.",
+        "--sample", "Take this many rows at random, by --seed; all rows are read first.",
         ROWS, "content", minimum=1, is_common=True,
     )] = None  # fmt: skip
     dedup: Annotated[
@@ -90,7 +90,7 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         int, Option("--seed", "Seed of the order and of the splits.", SPLITS, "content", is_common=True)
     ] = 0
     shard_bytes: Annotated[int | None, Option(
-        "--shard-size", "Size of a shard file, about.", SPLITS, "content", form=Size(), is_common=True,
+        "--shard-size", "Approximate size of a shard file.", SPLITS, "content", form=Size(), is_common=True,
     )] = 128 * MiB  # fmt: skip
     num_shards: Annotated[int | None, Option(
         "--num-shards", "Number of shards of each split, instead of --shard-size.", SPLITS, "content", minimum=1

@@ -76,8 +76,8 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     fetch: Annotated[tuple[str, FetchKind] | None, Option(
         "--fetch",
-        "Fetch the web addresses in a column: images, sounds or videos into a column image, audio or video, anything "
-        "else into content. A row whose address cannot be fetched does not fit.",
+        "Fetch the web addresses in a column into a new column: image, audio or video where the kind is named, else "
+        "content. A row whose address cannot be fetched does not fit.",
         ROWS, "content", form=Fetch("COLUMN[=image|audio|video]"),
     )] = None  # fmt: skip
     fetch_private: Annotated[bool, Option(

@@ -60,7 +60,7 @@ def tables_of(page):
     return [[line.split()[0] for line in part.splitlines() if line.strip()] for part in page.split("\n\n")]
 
 
-def test_the_page_tells_rates(location):
+def test_the_page_shows_rates(location):
     code, page, err = bench(location, "--no-tfdata", "--threads", "2")
     assert (code, err) == (0, "")
     assert page.startswith("small  version 1, split train\n  data     120 examples in 2 shards, ")

@@ -7,7 +7,6 @@ import itertools
 import json
 import struct
 import tarfile
-from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from multiprocessing import get_context
 
@@ -156,7 +155,9 @@ def shard_rows(folder):
     mds = importlib.import_module("streaming.base.format.mds")
     shards = json.loads((folder / "index.json").read_text())["shards"]
     readers = [mds.MDSReader.from_json(str(folder), "", shard) for shard in shards]
-    return [row for r in readers for row in (r.validate(False), [r[i] for i in range(len(r))])[1]]
+    for reader in readers:
+        reader.validate(False)
+    return [reader[i] for reader in readers for i in range(len(reader))]
 
 
 def dataset_rows(folder):
@@ -167,14 +168,15 @@ def dataset_rows(folder):
 
 
 def streamed(read, folder):
-    """Returns what MosaicML's reader gives, in a process of its own.
+    """Returns the rows that MosaicML's reader reads from a folder.
 
-    It imports torchvision, which crashes a process that has loaded JAX.
+    The reader imports torchvision, which crashes a process that has loaded JAX, so it has a new process.
     """
     if not (find_spec("streaming") and find_spec("torch")):
         pytest.skip("could not import 'streaming'")
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(read, folder).result(timeout=300)
+    # A pool ends its process where this one fails, also one that hangs.
+    with get_context("spawn").Pool(1) as pool:
+        return pool.apply_async(read, (folder,)).get(timeout=300)
 
 
 @pytest.mark.full

@@ -51,7 +51,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         tuple[str, ...], Option("--ignore", "Do not learn from these features.", DATA, "run", form=Columns())
     ] = ()
     train_split: Annotated[str | None, Option(
-        "--train-split", "Split to learn from. Default: train.", DATA, "run", form=Named("NAME")
+        "--train-split", "Split to learn from. Default: train, or the only split.", DATA, "run", form=Named("NAME")
     )] = None  # fmt: skip
     validation_split: Annotated[str | None, Option(
         "--validation-split",
@@ -216,7 +216,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         DEVICES, "run", minimum=0,
     )] = None  # fmt: skip
     elastic: Annotated[bool, Option(
-        "--elastic", "Go on with fewer workers when workers are lost twice at the same step.", DEVICES, "run"
+        "--elastic", "Go on with fewer workers when workers are lost again and the run got no further.", DEVICES, "run"
     )] = False  # fmt: skip
     sync_every: Annotated[int | None, Option(
         "--sync-every",
@@ -229,7 +229,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         form=Named("FOLDER")
     )]  # fmt: skip
     checkpoint_every: Annotated[int | None, Option(
-        "--checkpoint-every", "Also save a checkpoint every N steps.", OUTPUT, "run", form=Named("STEPS"), minimum=1,
+        "--checkpoint-every", "Also save checkpoints at this interval.", OUTPUT, "run", form=Named("STEPS"), minimum=1,
     )] = None  # fmt: skip
     resume: Annotated[
         bool, Option("--resume", "Go on from the newest checkpoint in the output folder.", OUTPUT, "run")

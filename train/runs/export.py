@@ -77,7 +77,7 @@ def export_run(
         which: Checkpoint: `newest`, `best` or the number of a step.
         model: Where the user's file is now; None if it is where it was.
         dataset: Outputs are compared on its examples; None means that of the training, in its version.
-        split: Of it; None means the one that the run validated on.
+        split: Split of that dataset; None takes `test`, else the one that the run validated on.
 
     Raises:
         ShardkitError: As `export` and `restore_model.restore_model`.

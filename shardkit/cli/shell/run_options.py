@@ -42,7 +42,7 @@ _WITH_A_DATASET: tuple[Decorator, ...] = (
     click.option(
         "--split",
         metavar="NAME",
-        help="Split to read. Default: test, else the split that the run validated on.",
+        help="Split to read. Default: test, else the split that the run validated on, else a split for validation.",
     ),
     click.option(
         "--global-batch-size", type=click.IntRange(min=1), help="Examples at a time. Default: as in training."
